@@ -114,7 +114,7 @@ def quest_by_loops(
     live: torch.Tensor,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read 4 pages: the first, the last 2 and that with the highest bound, from the keys themselves."""
+    """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the bounds of its keys."""
     out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))
     for row, (at, new, count) in enumerate(zip(slot.tolist(), entry.tolist(), live.tolist(), strict=True)):
         if not count:
@@ -124,10 +124,11 @@ def quest_by_loops(
         for head in range(q.shape[1]):
             own = keys[at, head]
             bounds = [
-                sum(torch.maximum(one * own[page].amax(0), one * own[page].amin(0)).sum() for one in q[row, head])
-                for page in pages[1:-2]
+                [torch.maximum(one * own[page].amax(0), one * own[page].amin(0)).sum() * scale for page in pages[:-2]]
+                for one in q[row, head]
             ]
-            best = pages[1:-2][max(range(len(bounds)), key=bounds.__getitem__)]
+            shares = torch.tensor(bounds).softmax(-1).amax(0).tolist()
+            best = pages[max(range(1, len(shares)), key=shares.__getitem__)]
             read = [entry for page in (pages[0], best, *pages[-2:]) for entry in page]
             scores = q[row, head] @ own[read].T * scale
             lse[row, head] = scores.logsumexp(-1)
@@ -255,5 +256,5 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
-    with pytest.raises(InvalidRequest, match="arkvale is not implemented for kv_format fp8; choose plain or int8"):
+    with pytest.raises(InvalidRequest, match="arkvale is not implemented for kv_format fp8, nor is kv_read; choose plain or int8"):
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="fp8"))

@@ -18,7 +18,7 @@ from ringkv.models.config import load_config
 from ringkv.models.slot_formats import check_on_cuda
 from ringkv.plan.engine_footprint import engine_footprint
 from tests.engine import tiny
-from tests.engine.test_pages import CAPACITY, KV, PAGE, decoded
+from tests.engine.test_pages import CAPACITY, KV, PAGE, ROCKET, decoded
 
 FULL = replace(KV, policy="full", budget=None)
 
@@ -36,6 +36,14 @@ def test_a_budget_of_all_pages_has_the_bits_of_int8_without_pages(paged: LocalEn
     off = decoded(paged, KV) - want
     assert not off[0].any()  # the prompt's own logits
     assert off[1:].abs().max() > 1e-3
+
+
+def test_pages_of_a_compressed_prompt_that_are_all_read_have_the_bits_of_int8_without_pages(
+    paged: LocalEngine, llama_dir: Path
+) -> None:
+    want = decoded(build(tiny.config(llama_dir, kv=ROCKET, capacity=CAPACITY, kv_format="int8")), ROCKET)
+    assert torch.equal(decoded(paged, replace(ROCKET, read=160)), want)
+    assert (decoded(paged, replace(ROCKET, read=64)) - want).abs().max() > 1e-3
 
 
 def test_a_smaller_budget_reads_about_what_plain_pages_read(paged: LocalEngine, llama_dir: Path) -> None:

@@ -39,7 +39,7 @@ def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
     assert resolved(DEEPSEEK, kv_policy="auto").kv.policy == "full"
     compacted = resolved(kv_policy="auto", prefill_workspace=4096)
     assert (compacted.kv.policy, compacted.prefill_workspace) == ("snapstream", 4096)
-    encoded = resolved(kv_policy="auto", kv_compression="4x", kv_format="int8")
+    encoded = resolved(kv_policy="auto", kv_compression="4x", kv_format="int4")
     assert encoded.kv.policy == "snapstream"
 
 

@@ -13,6 +13,7 @@ from tests.server.conftest import Served
 SENT: dict[str, tuple[Any, Any]] = {
     "kv_policy": ("snapkv", "snapkv"),
     "kv_budget": (33, 33),
+    "kv_read": (24, 24),
     "kv_sinks": (2, 2),
     "kv_recent": (0.5, 0.5),
     "kv_window": (8, 8),

@@ -215,11 +215,10 @@ class Lanes:
 
     def _views(self, lane: int, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""
+        groups, shares = enumerate(self.groups), self._shares or ((),) * self.decoder.config.num_layers
         return [
-            GroupView(group, partial(self.view, lane, at, queries), [self._shares[layer] for layer in group.layers])
-            if self._shares
-            else GroupView(group, partial(self.view, lane, at, queries))
-            for at, group in enumerate(self.groups)
+            GroupView(group, partial(self.view, lane, at, queries), [shares[layer] for layer in group.layers])
+            for at, group in groups
         ]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
