@@ -10,8 +10,8 @@ from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.made import make_random
 from bench.device.scale import Scale
-from ringkv.base.cache_spec import Plane
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.base.cache_spec import CacheSpec
+from ringkv.cache.formats.registry import FORMATS, storage
 from ringkv.kernels.decode_attend_heads import decode_attend_heads
 from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
 from ringkv.kernels.experts import experts
@@ -97,12 +97,12 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         slot = torch.arange(slots, device=scale.device).int()
         live = torch.full_like(slot, entries)
         for name in ON_CUDA:
-            format = FORMATS[name]
-            planes = [part for _ in range(2) for part in format.allocate((slots, heads, entries, width), zeros)]
+            format, spec = FORMATS[name], CacheSpec.grouped(heads, width).stored_as(name)
+            shape = slots, heads, entries, width
+            planes = [part for plane in spec.planes for part in storage(plane).allocate(shape, zeros)]
             for plane in planes:
                 make_random(plane)
-            center_width = Plane(heads, width, name).center_width
-            centers = [zeros(slots, heads, center_width, dtype=torch.float32)] * len(format.beside)
+            centers = [zeros(slots, heads, spec.key.center_width, dtype=torch.float32)] * len(format.beside)
             run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
             taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
             stored = sum(plane.nbytes for plane in planes)

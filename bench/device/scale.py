@@ -84,7 +84,7 @@ REAL = Scale(
     device="cuda:0",
     memory=None,
     backends=("inductor", "eager"),
-    formats=("fp8", "int8", "int4"),
+    formats=("fp8", "int8", "turbo4", "int4"),
 )
 SMALL = Scale(
     model="tiny, random weights",

@@ -25,9 +25,9 @@ def some(
     torch.manual_seed(width)
     rows, heads, capacity = len(live), 4, max(live)
     planes: Tensors = []
-    for _ in range(2):
+    for encoding in FORMATS[name].encodings:
         sizes = 3 * torch.rand(rows, heads, capacity, 1, device=device) + 0.01
-        planes += FORMATS[name].encoding.encode(torch.randn(rows, heads, capacity, width, device=device) * sizes)
+        planes += encoding.encode(torch.randn(rows, heads, capacity, width, device=device) * sizes)
     first = torch.randn(rows, heads, exact, width, device=device)
     first[:, ::2, :1] = NO_KEY
     centers = torch.cat((torch.randn(rows, heads, width, device=device), first.flatten(2)), -1)
@@ -89,7 +89,8 @@ def test_the_bytes_of_prefill_and_of_decode_are_equal_and_those_of_a_cpu(
     FORMATS[name].attend(*inputs, scale_of(inputs))
     new = k - centers[slot.long()], v
     for place in (device, torch.device("cpu")):
-        encoded = [part for vectors in new for part in FORMATS[name].encoding.encode(vectors.to(place))]
+        both = zip(FORMATS[name].encodings, new, strict=True)
+        encoded = [part for encoding, vectors in both for part in encoding.encode(vectors.to(place))]
         for plane, part in zip(planes, encoded, strict=True):
             assert torch.equal(plane[slot.long(), :, entry.long()].to(place), part)
 

@@ -203,7 +203,7 @@ def test_layers_with_experts_and_latents_trace_for_cuda(name: str, tmp_path: Pat
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 
-@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4"])
+@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4", "turbo4"])
 def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
     traced = Traced(f"decode-global-{kv_format}")

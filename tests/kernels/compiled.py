@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from ringkv.base.cache_spec import PlaneFormat
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.base.cache_spec import CacheSpec, PlaneFormat
+from ringkv.cache.formats.registry import storage
 from ringkv.kernels.encoded_attend import EncodedPlanes
 from ringkv.kernels.gpu.attend_bytes import attend_bytes
 from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
@@ -158,7 +158,8 @@ def encoded_inputs(
     vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
     shape = 2 * rows, heads, 4096, width
     allocate = partial(torch.empty, device="cuda")
-    planes = [part for _ in range(2) for part in FORMATS[name].allocate(shape, allocate)]
+    both = CacheSpec.grouped(heads, width).stored_as(name).planes
+    planes = [part for plane in both for part in storage(plane).allocate(shape, allocate)]
     (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
     return [*vectors, EncodedPlanes(*planes, centers), *_tensors([(rows,)] * 3, torch.int32)]
 

@@ -9,18 +9,20 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-from ringkv.kernels.gpu import elements
+from ringkv.kernels.decode_attend_turbo4 import LEVELS
+from ringkv.kernels.gpu import elements, levels
 
 WORDS = np.arange(1 << 16, dtype=np.uint32)
 BYTES = torch.from_numpy(WORDS.astype(np.uint16).view(np.uint8).reshape(-1, 2))
 INT8 = BYTES.view(torch.int8).double().numpy()
 E4M3 = BYTES.view(torch.float8_e4m3fn).double().numpy() / elements.E4M3_UNIT
 NIBBLES = np.stack([16.0 + (WORDS >> 4 * n & 15) for n in range(4)], 1)
+OF_PLACES = np.stack([np.array(LEVELS, float)[WORDS >> 4 * n & 15] for n in range(4)], 1)
 
 
-def run(ptx: str, registers: np.ndarray) -> np.ndarray:
-    """Execute the instructions on uint32 [N]."""
-    state = {"$1": registers}
+def run(ptx: str, registers: np.ndarray, results: tuple[str, ...] = ("$0",)) -> list[np.ndarray]:
+    """Execute the instructions on uint32 [N], whose name follows those of the results."""
+    state = {f"${len(results)}": registers}
 
     def value(name: str) -> np.ndarray:
         return state[name] if name in state else np.full_like(registers, int(name, 0))
@@ -30,7 +32,7 @@ def run(ptx: str, registers: np.ndarray) -> np.ndarray:
         to, *names = rest.split(", ")
         if operation not in ("", ".reg"):
             state[to] = OPERATIONS[operation](*map(value, names))
-    return state["$0"]
+    return [state[result] for result in results]
 
 
 def lop3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -46,7 +48,21 @@ def subtract_halves(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a.view(np.float16) - b.view(np.float16)).view(np.uint32)
 
 
+def permute(a: np.ndarray, b: np.ndarray, selectors: np.ndarray) -> np.ndarray:
+    """Select bytes of both; a selector's highest bit repeats the sign of the byte instead."""
+    both, found = a.astype(np.uint64) | b.astype(np.uint64) << 32, np.zeros_like(a)
+    for at in range(4):
+        selector = (selectors >> 4 * at & 15).astype(np.uint64)
+        byte = (both >> 8 * (selector & 7) & 255).astype(np.uint32)
+        found |= np.where(selector > 7, 255 * (byte >> 7), byte) << 8 * at
+    return found
+
+
 OPERATIONS = {
+    "prmt.b32": permute,
+    "xor.b32": np.bitwise_xor,
+    "add.u32": np.add,
+    "sub.u32": np.subtract,
     "mov.b32": lambda a: a,
     "and.b32": np.bitwise_and,
     "shl.b32": np.left_shift,
@@ -68,7 +84,21 @@ OPERATIONS = {
 )
 def test_both_halves_of_a_register_are_the_elements_of_their_word(name: str, expected: np.ndarray) -> None:
     others = np.random.default_rng(0).permutation(WORDS)
-    found = run(getattr(elements, f"PTX_{name}").value, WORDS | others << 16).view(np.float16).reshape(-1, 2)
+    (found,) = run(getattr(elements, f"PTX_{name}").value, WORDS | others << 16)
+    compare(found, others, expected)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_two_levels_of_each_word_are_those_of_its_places(first: int) -> None:
+    others = np.random.default_rng(0).permutation(WORDS)
+    ptx = getattr(levels, f"PTX_LEVELS_{first}_{first + 1}").value
+    for at, found in enumerate(run(ptx, WORDS | others << 16, ("$0", "$1"))):
+        compare(found, others, OF_PLACES[:, first + at])
+
+
+def compare(registers: np.ndarray, others: np.ndarray, expected: np.ndarray) -> None:
+    """Compare the float16 of registers whose lower halves are of WORDS, the upper ones of `others`."""
+    found = registers.view(np.float16).reshape(-1, 2)
     for half, word in ((0, WORDS), (1, others)):
         known = ~np.isnan(expected[word])  # a vector with NaN has a scale that is NaN
         np.testing.assert_array_equal(found[known, half].astype(np.float64), expected[word][known])

@@ -24,9 +24,9 @@ def some(
     torch.manual_seed(groups * width)
     rows, capacity = len(live), max(live) + 3
     planes: Tensors = []
-    for _ in range(2):
+    for encoding in FORMATS[name].encodings:
         sizes = torch.logspace(-4, 1, capacity)[torch.randperm(capacity)][:, None]
-        planes += FORMATS[name].encoding.encode(torch.randn(rows + 1, heads, capacity, width) * sizes)
+        planes += encoding.encode(torch.randn(rows + 1, heads, capacity, width) * sizes)
     vectors = [torch.randn(rows, heads, *shape, width).to(dtype) for shape in ((groups,), (), ())]
     numbers = [torch.tensor(n, dtype=torch.int32) for n in ([*range(rows, 0, -1)], [n // 2 for n in live], live)]
     return [*vectors, *planes, torch.randn(rows + 1, heads, width), *numbers]
@@ -62,7 +62,7 @@ def test_the_operators_run_the_kernels_on_cuda(name: str) -> None:
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ringkv::decode_attend_{name}", "CUDA")
 
 
-@pytest.mark.parametrize("name", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["int8", "int4", "turbo4"])
 @pytest.mark.parametrize("live", [2, 37])
 def test_first_keys_that_are_exact_replace_the_stored_ones(pool: ProcessPoolExecutor, name: str, live: int) -> None:
     inputs = some(name, [live], heads=2)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels import decode_attend_int4 as int4
-from ringkv.kernels.encoded_attend import Encoding, register
+from ringkv.kernels.encoded_attend import Encoding, register, register_cuda
 from ringkv.kernels.hadamard import rotate
 from ringkv.kernels.half_scales import half_offset
 from ringkv.kernels.random_signs import random_signs
@@ -24,7 +24,7 @@ LEVELS = (*(-level for level in reversed(UPPER_LEVELS)), *UPPER_LEVELS)
 """The 16 levels of Lloyd and Max for N(0, 1), times `UNIT`, rounded. The squared error of N(0, 1) is 0.00951; without
 rounding levels it is 0.00950. This unit has the least error of all whose levels are bytes."""
 UNIT = 38.125
-_MIN_STEP = torch.finfo(torch.float32).tiny
+MIN_STEP = torch.finfo(torch.float32).tiny
 
 
 def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,7 +35,8 @@ def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
     width = vectors.shape[-1]
     rotated = rotate(vectors.float() * random_signs(width).to(vectors.device))
     norms = _sum_of_squares(rotated).sqrt()
-    step = (norms / (UNIT * math.sqrt(width))).float().clamp(min=_MIN_STEP)
+    # By a tensor, since CUDA multiplies by the inverse of a number, which rounds twice.
+    step = (norms / torch.full_like(norms, UNIT * math.sqrt(width))).float().clamp(min=MIN_STEP)
     places = torch.bucketize(rotated / step[..., None], _bounds(vectors.device))
     chosen = _levels(vectors.device)[places].double().square().sum(-1)  # integers: exact in any order
     corrected = (norms * (UNIT * math.sqrt(width)) / chosen.sqrt()).float()
@@ -70,3 +71,4 @@ def _bounds(device: torch.device) -> Tensor:
 
 TURBO4 = Encoding(encode, decode)
 decode_attend_turbo4, reference = register("decode_attend_turbo4", TURBO4, int4.INT4)
+register_cuda("decode_attend_turbo4", "turbo4")

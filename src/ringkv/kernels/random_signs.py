@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-_FACTORS, _BITS = (0x7FEB352D, 0x846CA68B), (16, 15, 16)  # of the hash `lowbias32`
+FACTORS, BITS = (0x7FEB352D, 0x846CA68B), (16, 15, 16)  # of the hash `lowbias32`
 
 
 @cache
@@ -20,8 +20,8 @@ def random_signs(width: int) -> Tensor:
 
 def _hashed(x: int) -> int:
     """Return 32 bits of which each depends on all 32 bits of x."""
-    x ^= x >> _BITS[0]
-    for factor, bits in zip(_FACTORS, _BITS[1:], strict=True):
+    x ^= x >> BITS[0]
+    for factor, bits in zip(FACTORS, BITS[1:], strict=True):
         x = x * factor & 0xFFFFFFFF
         x ^= x >> bits
     return x

@@ -8,7 +8,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
-ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
+ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4", "turbo4")
 """Formats that decode attention has kernels for on CUDA."""
 
 

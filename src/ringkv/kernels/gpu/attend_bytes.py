@@ -25,8 +25,10 @@ def attend_bytes(
     lse_at,
     plane_slot,  # strides, in words
     plane_head,
-    scale_slot,
-    scale_head,
+    key_scale_slot,  # and of scales
+    key_scale_head,
+    value_scale_slot,
+    value_scale_head,
     scale,  # times log2(e)
     heads,
     queries,
@@ -59,9 +61,8 @@ def attend_bytes(
     factor = tl.load(dots, mask=is_query, other=0.0) * (UNIT * scale)
     slot = tl.load(slot_at + row).to(tl.int64)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    scales = slot * scale_slot + head.to(tl.int64) * scale_head
-    keys, key_scales = keys_at + plane, key_scales_at + scales
-    values, value_scales = values_at + plane, value_scales_at + scales
+    keys, key_scales = keys_at + plane, key_scales_at + slot * key_scale_slot + head * key_scale_head
+    values, value_scales = values_at + plane, value_scales_at + slot * value_scale_slot + head * value_scale_head
     q_low, q_high = tl.trans(q_low), tl.trans(q_high)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Attention of one split over entries of 4 bits an element, and a scale and a minimum a vector.
+"""Attention of one split over entries of 4 bits an element. Values have a scale and a minimum a vector.
 
 B rows of a step, H key-value heads, Q queries each, C entries, D head_dim, S splits, E first keys that are exact.
 
-A nibble n is multiplied as n + OFFSET. An element is scale * n + minimum, so a vector's sum corrects for both. Weights
+A nibble n is multiplied as n + OFFSET. A value's element is scale * n + minimum, so a sum corrects for both. Weights
 times scales are rounded; taken from the middle of the levels, this changes a value the least.
 """
 
@@ -21,17 +21,19 @@ def attend_nibbles(
     q_at,  # as `rotate_queries` wrote them
     dots_at,
     keys_at,  # int16 [S, H, C, D / 4]
-    key_ranges_at,  # int32 [S, H, C]: scale and minimum in float16
+    key_ranges_at,  # [S, H, C], as SCORES takes them
     values_at,
-    value_ranges_at,
+    value_ranges_at,  # int32 [S, H, C]: scale and minimum in float16
     slot_at,
     live_at,
     part_at,
     lse_at,
     plane_slot,  # strides, in words
     plane_head,
-    scale_slot,
-    scale_head,
+    key_range_slot,  # and of ranges
+    key_range_head,
+    value_range_slot,
+    value_range_head,
     scale,  # times log2(e)
     heads,
     queries,
@@ -42,6 +44,7 @@ def attend_nibbles(
     COLUMNS: tl.constexpr,  # WIDTH / 4 words, padded to a power of two
     EXACT: tl.constexpr,
     BLOCK: tl.constexpr,
+    SCORES: tl.constexpr,  # of a tile's keys, see `key_scores`
     PACKED: tl.constexpr,
 ):
     split, head, row = tl.program_id(0), tl.program_id(1) // blocks, tl.program_id(2)
@@ -64,9 +67,8 @@ def attend_nibbles(
     factor = tl.load(dots, mask=is_query, other=0.0) * scale
     slot = tl.load(slot_at + row).to(tl.int64)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    ranges = slot * scale_slot + head.to(tl.int64) * scale_head
-    keys, key_ranges = keys_at + plane, key_ranges_at + ranges
-    values, value_ranges = values_at + plane, value_ranges_at + ranges
+    keys, key_ranges = keys_at + plane, key_ranges_at + slot * key_range_slot + head * key_range_head
+    values, value_ranges = values_at + plane, value_ranges_at + slot * value_range_slot + head * value_range_head
     q0, q1, q2, q3 = tl.trans(q0), tl.trans(q1), tl.trans(q2), tl.trans(q3)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -79,13 +81,7 @@ def attend_nibbles(
         at = start + tl.arange(0, BLOCK)
         read = tl.minimum(at, stop - 1)
         k = load_words(keys, read, WIDTH // 4, COLUMNS)
-        limits = tl.load(key_ranges + read)
-        steps = low_half(limits)
-        scores = tl.dot(nibble_0(k, PACKED).to(q0.dtype), q0, input_precision="ieee")
-        scores = tl.dot(nibble_1(k, PACKED).to(q0.dtype), q1, scores, input_precision="ieee")
-        scores = tl.dot(nibble_2(k, PACKED).to(q0.dtype), q2, scores, input_precision="ieee")
-        scores = tl.dot(nibble_3(k, PACKED).to(q0.dtype), q3, scores, input_precision="ieee")
-        scores = scores * steps[:, None] + sums[None, :] * (low_half(limits >> 16) - OFFSET * steps)[:, None]
+        scores = SCORES(k, tl.load(key_ranges + read), q0, q1, q2, q3, sums, WIDTH, PACKED)
         scores = with_first(scores * factor[None, :], dots + 2, is_query, start, at, scale, EXACT)
         scores = tl.where((at < stop)[:, None], scores, float("-inf"))
         limits = tl.load(value_ranges + read)

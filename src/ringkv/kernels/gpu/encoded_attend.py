@@ -65,10 +65,12 @@ def write(form: Form, k: Tensor, v: Tensor, planes: EncodedPlanes, slot: Tensor,
         live,
         *k.stride()[:2],
         *v.stride()[:2],
-        *_head_strides(keys, values),
-        *_head_strides(key_scales, value_scales),
-        *_head_strides(centers, centers),
-        STORE=form.store,
+        *_plane_strides(keys, values),
+        *_head_strides(key_scales),
+        *_head_strides(value_scales),
+        *_head_strides(centers),
+        STORE_KEY=form.store_key,
+        STORE_VALUE=form.store_value,
         WIDTH=width,
         COLUMNS=max(MIN_ROWS, triton.next_power_of_2(width)),
         STAGES=form.stages(width),
@@ -94,7 +96,7 @@ def attend(
     part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(queries, padded.rows)
     keys, values = planes.keys.view(WORD), planes.values.view(WORD)
-    key_scales, value_scales = planes.key_scales.view(form.range), planes.value_scales.view(form.range)
+    key_scales, value_scales = planes.key_scales.view(form.key_range), planes.value_scales.view(form.value_range)
     columns = max(MIN_ROWS, padded.columns // form.per_word)
     form.attend[cut.splits, heads * blocks, rows](
         rotated,
@@ -107,8 +109,9 @@ def attend(
         live,
         part,
         part_lse,
-        *_head_strides(keys, values),
-        *_head_strides(key_scales, value_scales),
+        *_plane_strides(keys, values),
+        *_head_strides(key_scales),
+        *_head_strides(value_scales),
         scale * LOG2_E,
         heads,
         queries,
@@ -142,7 +145,7 @@ def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor)
         rotated,
         dots,
         *q.stride()[:3],
-        *_head_strides(centers, centers),
+        *_head_strides(centers),
         heads,
         queries,
         ROWS=padded.rows,
@@ -150,6 +153,7 @@ def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor)
         COLUMNS=padded.columns,
         STAGES=form.stages(width),
         CENTERS=centers_of_head,
+        SIGNED=form.is_signed,
         num_warps=ROTATE_WARPS,
     )
     return rotated, dots
@@ -174,12 +178,17 @@ def encoded_tile(form: Form, q: Tensor, planes: EncodedPlanes) -> Tile:
     """Return the tile of queries of one program, and the bytes of the entries that it loads."""
     plain, rows = tile(q), max(LEAST_ROWS, triton.next_power_of_2(q.shape[2]))
     columns = max(MIN_ROWS, plain.columns // form.per_word)
-    range_bytes = planes.key_scales.element_size() * planes.key_scales.shape[3:].numel()
+    range_bytes = planes.value_scales.element_size() * planes.value_scales.shape[3:].numel()
     return replace(plain, rows=min(rows, plain.rows), stored=columns * WORD.itemsize + range_bytes)
 
 
-def _head_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
-    """Return the strides of a slot and of a head, which both planes have, and whose entries are contiguous."""
+def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
+    """Return the strides of a slot and of a head, which both planes have."""
     assert keys.stride() == values.stride()
-    assert (keys.stride(2), keys.stride(-1)) == (keys.shape[3:].numel(), 1)
-    return keys.stride()[:2]
+    return _head_strides(keys)
+
+
+def _head_strides(plane: Tensor) -> tuple[int, ...]:
+    """Return the strides of a slot and of a head, whose entries are contiguous."""
+    assert (plane.stride(2), plane.stride(-1)) == (plane.shape[3:].numel(), 1)
+    return plane.stride()[:2]

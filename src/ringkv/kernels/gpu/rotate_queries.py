@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.hadamard import rotate
+from ringkv.kernels.gpu.random_signs import random_signs
 
 
 @triton.jit(do_not_specialize=["heads", "queries"])
@@ -30,6 +31,7 @@ def rotate_queries(
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
     STAGES: tl.constexpr,
     CENTERS: tl.constexpr,  # 1 + E
+    SIGNED: tl.constexpr,  # by random signs, before the rotation
 ):
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if tl.load(live_at + row) == 0:
@@ -44,6 +46,8 @@ def rotate_queries(
     for which in tl.static_range(CENTERS):
         center = tl.load(centers + which * WIDTH, mask=real, other=0.0)
         tl.store(dots_at + place * (1 + CENTERS) + 1 + which, tl.sum(q * center[None, :], 1), mask=is_query)
+    if SIGNED:
+        q *= random_signs(column, WIDTH)[None, :]
     rotated = tl.reshape(rotate(tl.reshape(q, (ROWS * COLUMNS,)), ROWS * COLUMNS, STAGES), (ROWS, COLUMNS))
     largest = tl.max(tl.abs(rotated), 1)
     tl.store(dots_at + place * (1 + CENTERS), largest, mask=is_query)

@@ -26,11 +26,14 @@ def write_token(
     v_head,
     plane_slot,
     plane_head,
-    scale_slot,
-    scale_head,
+    key_scale_slot,
+    key_scale_head,
+    value_scale_slot,
+    value_scale_head,
     center_slot,
     center_head,
-    STORE: tl.constexpr,
+    STORE_KEY: tl.constexpr,
+    STORE_VALUE: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
     STAGES: tl.constexpr,
@@ -40,11 +43,12 @@ def write_token(
         return
     slot, entry = tl.load(slot_at + row).to(tl.int64), tl.load(entry_at + row)
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    scales = slot * scale_slot + head.to(tl.int64) * scale_head
+    key_scales = key_scales_at + slot * key_scale_slot + head * key_scale_head
+    value_scales = value_scales_at + slot * value_scale_slot + head * value_scale_head
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     center = tl.load(centers_at + slot * center_slot + head * center_head + column, mask=real, other=0.0)
     k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0).to(tl.float32) - center
     v = tl.load(v_at + row * v_row + head * v_head + column, mask=real, other=0.0).to(tl.float32)
-    STORE(k, keys_at + plane, key_scales_at + scales, entry, WIDTH, COLUMNS, STAGES)
-    STORE(v, values_at + plane, value_scales_at + scales, entry, WIDTH, COLUMNS, STAGES)
+    STORE_KEY(k, keys_at + plane, key_scales, entry, WIDTH, COLUMNS, STAGES)
+    STORE_VALUE(v, values_at + plane, value_scales, entry, WIDTH, COLUMNS, STAGES)
