@@ -7,6 +7,7 @@ import torch
 
 from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, CacheSpec, LayerGroup, PlaneFormat
 from ringkv.cache.body import Body
+from ringkv.cache.formats import storage as formats
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.slot_bodies import allocate_slots
 
@@ -51,6 +52,24 @@ def test_the_first_keys_that_stay_are_kept_exactly(name: PlaneFormat, count: int
         else:
             assert exact.isnan().all()
     assert slots.beside[0][:, 0, :, 64:].isnan().all()
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_entries_that_are_encoded_some_at_a_time_have_the_same_bytes(
+    name: PlaneFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    group = LayerGroup((0, 1), CacheSpec.grouped(2, 64), 3)
+    staged = Body.allocate(group, 1, 20, torch.randn)
+    index = torch.randperm(20)[:17].expand(2, 2, 17)
+    found = []
+    for at_once in (20, 5):
+        monkeypatch.setattr(formats, "ENCODED_AT_ONCE", at_once)
+        slots = Body.allocate(group.stored_as(name), 1, 20, torch.ones)
+        slots.take(0, staged, 0, index, 9)
+        found.append([plane.nan_to_num(-1) for plane in (*slots.planes, *slots.beside)])
+        assert not slots.planes[0][:, :, :, 17:].any()
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize(

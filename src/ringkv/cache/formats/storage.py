@@ -19,6 +19,8 @@ Allocate = Callable[..., Tensor]
 """Makes a tensor from a shape and an optional `dtype`; it decides the device and the initial contents."""
 
 
+ENCODED_AT_ONCE = 8192
+"""Entries of a head: encoding all 131,072 of Llama's would take gigabytes of a GPU's memory."""
 BY_ROW = ((0,),)
 """One tensor beside the planes, with a part for each row."""
 
@@ -72,7 +74,7 @@ def _take(
     fixed: int,
     earlier: Earlier | None,
 ) -> None:
-    """Encode layer by layer, to keep the temporary vectors few.
+    """Encode some entries of a layer at a time, to keep temporaries few.
 
     The center becomes the mean of the vectors, or stays that of earlier entries.
     """
@@ -87,8 +89,10 @@ def _take(
             taken -= center[:, None]
             for at, exact in enumerate(first):
                 exact[:] = taken[:, at] if at < min(count, fixed) else NO_KEY
-        for plane, new in zip(target, encoding.encode(taken), strict=True):
-            plane[layer, :, :count] = new
+        for some in (slice(at, min(at + ENCODED_AT_ONCE, count)) for at in range(0, count, ENCODED_AT_ONCE)):
+            for plane, new in zip(target, encoding.encode(taken[:, some]), strict=True):
+                plane[layer, :, some] = new
+        for plane in target:
             plane[layer, :, count:] = 0
         if earlier is not None:
             earlier.put_back(layer, index[layer], [plane[layer] for plane in target])
