@@ -10,8 +10,11 @@ from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.made import make_random
 from bench.device.scale import Scale
-from ringkv.base.cache_spec import CacheSpec
-from ringkv.cache.formats.registry import FORMATS, storage
+from ringkv.base.cache_spec import IN_CHUNKS, CacheSpec, LayerGroup
+from ringkv.base.kv import SINKS
+from ringkv.base.zip_sizes import CHUNK
+from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.kernels.decode_attend_heads import decode_attend_heads
 from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
 from ringkv.kernels.experts import experts
@@ -97,15 +100,15 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         slot = torch.arange(slots, device=scale.device).int()
         live = torch.full_like(slot, entries)
         for name in ON_CUDA:
-            format, spec = FORMATS[name], CacheSpec.grouped(heads, width).stored_as(name)
-            shape = slots, heads, entries, width
-            planes = [part for plane in spec.planes for part in storage(plane).allocate(shape, zeros)]
-            for plane in planes:
+            group = LayerGroup((0,), CacheSpec.grouped(heads, width).stored_as(name), groups)
+            body = allocate_slots(group, slots, entries, zeros)
+            for plane in body.planes:
                 make_random(plane)
-            centers = [zeros(slots, heads, spec.key.center_width, dtype=torch.float32)] * len(format.beside)
-            run = partial(format.attend, q, k, k, *planes, *centers, slot, live - 1, live, width**-0.5)
+            if name == IN_CHUNKS:
+                body.beside[0][:] = torch.tensor([SINKS, 1, 0, max(0, entries - SINKS - 1) // CHUNK, 0])
+            run = partial(FORMATS[name].attend, q, k, k, *body.layer(0), slot, live - 1, live, width**-0.5)
             taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
-            stored = sum(plane.nbytes for plane in planes)
+            stored = sum(plane.nbytes for plane in body.planes)
             figure = {"s": taken, "rate": stored / taken, "operations": 4.0 * slots * heads * groups * entries * width}
             yield {"part": f"{name} slots", "slots": slots, "live": entries, **figure}
 

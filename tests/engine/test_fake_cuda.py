@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -75,7 +75,7 @@ def assembled(
 
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
-    drafts = 0 if model.shares_caches else 3
+    drafts = 0 if model.shares_caches or slots.name == IN_CHUNKS else 3
     formats = {"kv_format": slots.name, "kv_format_skip": slots.skip}
     chosen = {"device": device, "chunk": chunk, "dtype": str(dtype).removeprefix("torch."), "speculate": drafts}
     config = tiny.config(folder, **chosen, **formats)
@@ -203,13 +203,14 @@ def test_layers_with_experts_and_latents_trace_for_cuda(name: str, tmp_path: Pat
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 
-@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4", "turbo4"])
+@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4", "turbo4", "zipcache"])
 def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
     traced = Traced(f"decode-global-{kv_format}")
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
-    assert {*traced.outputs} == {f"decode-global-{kv_format}-3", f"decode-global-{kv_format}-3x4"}
+    sizes = ("3",) if kv_format == IN_CHUNKS else ("3", "3x4")  # chunks take no drafts
+    assert {*traced.outputs} == {f"decode-global-{kv_format}-{size}" for size in sizes}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 

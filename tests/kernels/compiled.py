@@ -17,9 +17,13 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from ringkv.base.cache_spec import CacheSpec, PlaneFormat
+from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache.formats.registry import storage
 from ringkv.kernels.encoded_attend import EncodedPlanes
+from ringkv.kernels.gpu.append_token import append_token
+from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_bytes import attend_bytes
+from ringkv.kernels.gpu.attend_chunks import attend_chunks
 from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
@@ -39,12 +43,14 @@ from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
 from ringkv.kernels.gpu.write_token import write_token
+from ringkv.kernels.zip_slots import allocate
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
     *(heads_split, complete_page, score_pages, select_pages, pages_split),
     *(write_token, rotate_queries, attend_bytes, attend_nibbles),
+    *(append_token, attend_buffer, attend_chunks, note_attention),
     *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )
 CHIPS = {80: Chip(108, 164 << 10, 8), 90: H100, 100: Chip(148, 228 << 10, 10)}
@@ -96,6 +102,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
             patch("ringkv.kernels.gpu.heads_attend.chip", lambda _: H100),
             patch("ringkv.kernels.gpu.encoded_attend.chip", lambda _: CHIPS[capability]),
+            patch("ringkv.kernels.gpu.zip_attend.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
         ):
@@ -162,6 +169,19 @@ def encoded_inputs(
     planes = [part for plane in both for part in storage(plane).allocate(shape, allocate)]
     (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
     return [*vectors, EncodedPlanes(*planes, centers), *_tensors([(rows,)] * 3, torch.int32)]
+
+
+def zip_inputs(
+    dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
+) -> list[torch.Tensor]:
+    """Return q, k, v, the slots, slot, live of `decode_attend_zip`, without an entry."""
+    vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
+
+    def new(shape: tuple[int, ...], dtype: torch.dtype = dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="cuda")
+
+    slots = allocate((2 * rows, heads), width, ZipSizes.of(capacity), new)
+    return [*vectors, *slots, *_tensors([(rows,)] * 2, torch.int32)]
 
 
 def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:

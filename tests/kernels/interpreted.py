@@ -69,6 +69,16 @@ def encoded_write(name: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     return inputs[2:6]
 
 
+def zip_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `decode_attend_zip`, without an entry. Return the result, and the slots afterwards."""
+    from ringkv.kernels.gpu.tiling import Tiling
+    from ringkv.kernels.gpu.zip_attend import Cut as Both
+
+    both = cut and Both(*[Tiling(*cut, warps=4, stages=2)] * 2)
+    found: Result = _call("zip_attend", "decode_attend_zip", *inputs, SCALE, cut=both)
+    return found, inputs[3:14]
+
+
 def experts(*inputs: Any) -> torch.Tensor:
     """Run on the arguments of `gpu.experts.experts`."""
     found: torch.Tensor = _call("experts", "experts", *inputs)
@@ -108,9 +118,9 @@ def _run(name: str, inputs: list[Any], cut: Cut, module: str = "decode_attend") 
     return found
 
 
-def _call(module: str, name: str, *arguments: Any) -> Any:
+def _call(module: str, name: str, *arguments: Any, **more: Any) -> Any:
     try:
-        return getattr(import_module(f"ringkv.kernels.gpu.{module}"), name)(*arguments)
+        return getattr(import_module(f"ringkv.kernels.gpu.{module}"), name)(*arguments, **more)
     except Exception as error:  # unpickling one of Triton's would load Triton in the parent
         raise RuntimeError(str(error)) from None
 

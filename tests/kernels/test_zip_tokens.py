@@ -5,6 +5,7 @@ import torch
 
 from ringkv.base.zip_sizes import CHUNK, ZipSizes
 from ringkv.kernels import zip_codes as codes
+from ringkv.kernels import zip_tokens
 from ringkv.kernels.zip_slots import ZipSlots
 from ringkv.kernels.zip_tokens import append, decoded, salient
 from tests.kernels.zip_slots import filled, made, tokens
@@ -38,6 +39,19 @@ def test_a_prompt_is_sinks_a_chunk_that_stays_chunks_of_100_and_a_buffer(n: int,
     assert torch.equal(found[1][:, :plain], values[:, newest])
     for head, own in enumerate(in_order(slot, keys)):
         assert sorted(own) == list(range(n)), head
+
+
+def test_chunks_of_a_prompt_that_are_encoded_together_have_the_bytes_of_each_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for at_once in (1, 3):
+        monkeypatch.setattr(zip_tokens, "AT_ONCE", at_once)
+        slots = made(1, 2, 64, 900)
+        filled(slots, 0, 800, 60)
+        assert slots.of(0).held()[3] == 7
+        found.append([tensor.nan_to_num(-1) for tensor in slots])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_the_salient_tokens_of_a_chunk_have_4_bits() -> None:

@@ -53,3 +53,4 @@ def _attend(q: Tensor, slot: ZipSlots, scale: float) -> tuple[Tensor, Tensor]:
 
 
 plain.register(NAME, reference)
+plain.register_cuda(NAME, "zip_attend")

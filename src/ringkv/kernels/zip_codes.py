@@ -17,7 +17,7 @@ from ringkv.kernels.decode_attend_int4 import pack, unpack
 from ringkv.kernels.half_scales import half_offset, half_scale
 
 HIGH_BITS, LOW_BITS = 4, 2
-_OUTWARD = 2.0**-10  # relative; rounding to float16 changes a normal number by less
+OUTWARD = 2.0**-10  # relative; rounding to float16 changes a normal number by less
 
 
 class Range(NamedTuple):
@@ -33,8 +33,8 @@ def range_of(x: Tensor, dim: int, bits: int) -> Range:
         zeros = x.new_zeros(*x.shape[:dim], 1, *x.shape[dim:][1:], dtype=torch.float16)
         return Range(half_scale(zeros.float()), zeros)
     low, high = x.aminmax(dim=dim, keepdim=True)
-    minimum = half_offset(low * torch.where(low < 0, 1 + _OUTWARD, 1 - _OUTWARD))
-    return Range(half_scale((high - minimum.float()) * ((1 + _OUTWARD) / (2**bits - 1))), minimum)
+    minimum = half_offset(low * torch.where(low < 0, 1 + OUTWARD, 1 - OUTWARD))
+    return Range(half_scale((high - minimum.float()) * ((1 + OUTWARD) / (2**bits - 1))), minimum)
 
 
 def quantise(x: Tensor, by: Range, bits: int) -> Tensor:

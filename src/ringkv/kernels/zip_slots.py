@@ -97,22 +97,22 @@ def place(count: list[int], chunk: int) -> Place:
 
 
 class Part(NamedTuple):
-    """The tokens of a chunk that have as many bits, as views of a slot's tensors."""
+    """The tokens of chunks that have as many bits, as views of a slot's tensors."""
 
     keys: Tensor
-    channels: Tensor  # [H, 2, D]
+    channels: Tensor  # [H, chunks, 2, D]
     values: Tensor
     ranges: Tensor
 
 
-def parts(slot: ZipSlots, at: Place) -> dict[int, Part]:
-    """Return a chunk's parts by their bits."""
-    high, low = slice(at.high, at.high + at.highs), slice(at.low, at.low + at.lows)
-    channels, first_low = slot.key_channels[:, at.chunk], slot.high_keys.shape[1]
+def parts(slot: ZipSlots, at: Place, chunks: int = 1) -> dict[int, Part]:
+    """Return the parts of so many chunks by their bits; `at` is the place of the first one."""
+    high, low = slice(at.high, at.high + chunks * at.highs), slice(at.low, at.low + chunks * at.lows)
+    channels, first_low = slot.key_channels[:, at.chunk : at.chunk + chunks], slot.high_keys.shape[1]
     low_ranges = slot.value_ranges[:, first_low:][:, low]
     return {
         HIGH_BITS: Part(
-            slot.high_keys[:, high], channels[:, :2], slot.high_values[:, high], slot.value_ranges[:, high]
+            slot.high_keys[:, high], channels[:, :, :2], slot.high_values[:, high], slot.value_ranges[:, high]
         ),
-        LOW_BITS: Part(slot.low_keys[:, low], channels[:, 2:], slot.low_values[:, low], low_ranges),
+        LOW_BITS: Part(slot.low_keys[:, low], channels[:, :, 2:], slot.low_values[:, low], low_ranges),
     }

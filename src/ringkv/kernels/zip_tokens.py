@@ -18,6 +18,8 @@ from ringkv.base.zip_sizes import CHUNK
 from ringkv.kernels.zip_codes import decode_keys, decode_values, encode_keys, encode_values, value_factors
 from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, FIRST, FIXED, OLDEST, Place, ZipSlots, parts, place, places
 
+AT_ONCE = 64  # chunks of a prompt that are encoded together
+
 
 def fill(slot: ZipSlots, keys: Tensor, values: Tensor, fixed: int, saliency: Tensor) -> None:
     """Fill a slot with a prompt's tokens [H, n, D], in place.
@@ -28,10 +30,11 @@ def fill(slot: ZipSlots, keys: Tensor, values: Tensor, fixed: int, saliency: Ten
     chunks = max(0, n - fixed - 1) // CHUNK
     slot.plain_keys[:, :sinks], slot.plain_values[:, :sinks] = keys[:, :sinks], values[:, :sinks]
     slot.counts[:] = slot.counts.new_tensor([sinks, 0, fixed - sinks, chunks, 0])
-    for at in places(slot.held()):
-        start = fixed + (at.chunk - 1) * CHUNK if at.chunk else sinks
-        part = slice(start, start + at.highs + at.lows)
-        _encode(slot, at, keys[:, part], values[:, part], saliency[:, part])
+    for first in (0, *range(1, 1 + chunks, AT_ONCE)):
+        count = min(AT_ONCE, 1 + chunks - first) if first else 1
+        start = fixed + (first - 1) * CHUNK if first else sinks
+        part = slice(start, start + count * CHUNK if first else fixed)
+        _encode(slot, place(slot.held(), first), keys[:, part], values[:, part], saliency[:, part], count)
     rest = slice(fixed + chunks * CHUNK, n)
     _fill_buffer(slot, keys[:, rest], values[:, rest], saliency[:, rest])
 
@@ -54,7 +57,7 @@ def decoded(slot: ZipSlots) -> tuple[Tensor, Tensor]:
     keys, values = [slot.plain_keys[:, :plain].float()], [slot.plain_values[:, :plain].float()]
     for at in places(count):
         for bits, own in parts(slot, at).items():
-            keys.append(decode_keys(own.keys, own.channels, bits))
+            keys.append(decode_keys(own.keys, own.channels[:, 0], bits))
             values.append(decode_values(own.values, slot.value_factors[:, at.chunk], own.ranges, bits))
     return torch.cat(keys, 1), torch.cat(values, 1)
 
@@ -68,21 +71,31 @@ def salient(saliency: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return order[:, :count].sort(1).values, order[:, count:].sort(1).values
 
 
-def _encode(slot: ZipSlots, at: Place, keys: Tensor, values: Tensor, saliency: Tensor) -> None:
-    """Write a chunk of keys and values [H, n, D]."""
-    keys, values = keys.float(), values.float()
-    slot.value_factors[:, at.chunk] = factors = value_factors(values)
-    for index, (bits, own) in zip(salient(saliency, at.highs), parts(slot, at).items(), strict=True):
+def _encode(slot: ZipSlots, at: Place, keys: Tensor, values: Tensor, saliency: Tensor, chunks: int = 1) -> None:
+    """Write so many chunks of keys and values [H, chunks * n, D]; `at` is the place of the first one."""
+    keys, values, saliency = (
+        _by_chunk(x, chunks, at.highs + at.lows) for x in (keys.float(), values.float(), saliency)
+    )
+    factors = value_factors(values)
+    slot.value_factors[:, at.chunk : at.chunk + chunks] = factors.unflatten(0, (-1, chunks))
+    for index, (bits, own) in zip(salient(saliency, at.highs), parts(slot, at, chunks).items(), strict=True):
         rows = index[..., None].expand(-1, -1, keys.shape[2])
-        own.keys[:], own.channels[:] = encode_keys(keys.gather(1, rows), bits)
-        own.values[:], own.ranges[:] = encode_values(values.gather(1, rows), factors, bits)
+        encoded = *encode_keys(keys.gather(1, rows), bits), *encode_values(values.gather(1, rows), factors, bits)
+        for tensor, new in zip(own, encoded, strict=True):
+            tensor[:] = new.view(tensor.shape)
+
+
+def _by_chunk(x: Tensor, chunks: int, tokens: int) -> Tensor:
+    """Return [H * chunks, n, ...] of [H, chunks * n, ...]."""
+    by_chunk: Tensor = x.unflatten(1, (chunks, tokens))
+    return by_chunk.flatten(0, 1)
 
 
 def _fill_buffer(slot: ZipSlots, keys: Tensor, values: Tensor, saliency: Tensor) -> None:
     """Write tokens to the buffer, as if each had got its mean attention in a step of itself and of all later ones."""
     first, tokens = slot.held()[FIRST], keys.shape[1]
     slot.plain_keys[:, first : first + tokens], slot.plain_values[:, first : first + tokens] = keys, values
-    slot.attention[:, :tokens] = saliency * torch.arange(tokens, 0, -1)
+    slot.attention[:, :tokens] = saliency * torch.arange(tokens, 0, -1, device=saliency.device)
     slot.counts[:, BUFFERED] = tokens
 
 
@@ -97,7 +110,7 @@ def _encode_buffer(slot: ZipSlots, live: int) -> None:
         chunk = chunks
         slot.counts[:, CHUNKS] += 1
     buffer = slice(count[FIRST], count[FIRST] + CHUNK)
-    steps = torch.arange(CHUNK, 0, -1)
+    steps = torch.arange(CHUNK, 0, -1, device=slot.attention.device)
     at = place(count, 1 + chunk)
     _encode(slot, at, slot.plain_keys[:, buffer], slot.plain_values[:, buffer], slot.attention / steps)
     slot.counts[:, BUFFERED] = 0

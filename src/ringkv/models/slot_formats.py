@@ -8,8 +8,9 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
-ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4", "turbo4")
+ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4", "turbo4", "zipcache")
 """Formats that decode attention has kernels for on CUDA."""
+ZIP_WORD = 8  # elements of 2 bits that CUDA's kernels load together
 
 
 RESELECTING: tuple[type[Selector], ...] = (SnapKV, TOVA, KeyDiff)
@@ -100,6 +101,8 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
         )
     if format != "plain" and any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(f"kv_format {format} is not implemented for latents on CUDA; choose plain", "kv_format")
+    if format == IN_CHUNKS:
+        _check_unit(model, format, ZIP_WORD, " on CUDA")
 
 
 def check_heads_of_request(groups: Sequence[LayerGroup], heads: HeadBudgets) -> None:
@@ -265,10 +268,14 @@ def _check_nothing_is_skipped(slots: SlotFormat) -> None:
 
 
 def _check_widths(model: Cached, slots: SlotFormat) -> None:
-    unit = WIDTH_UNITS[slots.name]
+    _check_unit(model, slots.name, WIDTH_UNITS[slots.name])
+
+
+def _check_unit(model: Cached, format: PlaneFormat, unit: int, where: str = "") -> None:
+    """Raise InvalidRequest if so many elements, which the format packs together, do not divide a head."""
     for width in (plane.width for group in model.groups for plane in group.spec.planes if plane.width % unit):
         raise InvalidRequest(
-            f"kv_format {slots.name} packs {unit} elements together, which do not divide a head of {width}; "
+            f"kv_format {format} packs {unit} elements together{where}, which do not divide a head of {width}; "
             "choose int8, fp8 or plain",
             "kv_format",
         )

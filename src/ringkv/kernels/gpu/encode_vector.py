@@ -37,7 +37,7 @@ def store_int8(vector, vectors_at, scales_at, place, WIDTH: tl.constexpr, COLUMN
     rotated = rotate(vector, COLUMNS, STAGES)
     largest = tl.max(tl.abs(rotated), 0) + _nan_of(rotated)
     inverse = tl.where(largest > 0, tl.div_rn(1.0, largest) * MAX_INT8, 0.0)
-    tl.store(vectors_at + place * WIDTH + column, _rounded(rotated * inverse).to(tl.int8), mask=column < WIDTH)
+    tl.store(vectors_at + place * WIDTH + column, rounded(rotated * inverse).to(tl.int8), mask=column < WIDTH)
     tl.store(scales_at + place, tl.div_rn(largest, MAX_INT8))
 
 
@@ -46,8 +46,8 @@ def store_fp8(vector, vectors_at, scales_at, place, WIDTH: tl.constexpr, COLUMNS
     """Store e4m3 bytes [D] and a float16 scale at entry `place`. Vectors are not rotated."""
     column = tl.arange(0, COLUMNS)
     largest = tl.max(tl.abs(vector), 0) + _nan_of(vector)
-    scale = _half_scale(tl.div_rn(largest, MAX_E4M3))
-    scaled = _clamp(tl.div_rn(vector, tl.zeros_like(vector) + scale.to(tl.float32)), -MAX_E4M3, MAX_E4M3)
+    scale = half_scale(tl.div_rn(largest, MAX_E4M3))
+    scaled = clamp(tl.div_rn(vector, tl.zeros_like(vector) + scale.to(tl.float32)), -MAX_E4M3, MAX_E4M3)
     tl.store(vectors_at + place * WIDTH + column, _e4m3(scaled), mask=column < WIDTH)
     tl.store(scales_at + place, scale)
 
@@ -60,11 +60,11 @@ def store_int4(vector, vectors_at, scales_at, place, WIDTH: tl.constexpr, COLUMN
     rotated = rotate(vector, COLUMNS, STAGES)
     low = tl.min(tl.where(real, rotated, float("inf")), 0) + _nan_of(rotated)
     high = tl.max(tl.where(real, rotated, float("-inf")), 0)
-    minimum = _clamp(low * CLIP, -MAX_HALF, MAX_HALF).to(tl.float16)
-    scale = _half_scale((high - low) * CLIPPED_STEP)
+    minimum = clamp(low * CLIP, -MAX_HALF, MAX_HALF).to(tl.float16)
+    scale = half_scale((high - low) * CLIPPED_STEP)
     above = rotated - minimum.to(tl.float32)
-    levels = _rounded(tl.div_rn(above, tl.zeros_like(above) + scale.to(tl.float32)))
-    _store_nibbles(_clamp(levels, 0.0, MAX_INT4).to(tl.int32), vectors_at, place, WIDTH, COLUMNS)
+    levels = rounded(tl.div_rn(above, tl.zeros_like(above) + scale.to(tl.float32)))
+    _store_nibbles(clamp(levels, 0.0, MAX_INT4).to(tl.int32), vectors_at, place, WIDTH, COLUMNS)
     tl.store(scales_at + place * 2, scale)
     tl.store(scales_at + place * 2 + 1, minimum)
 
@@ -76,13 +76,13 @@ def store_turbo4(vector, vectors_at, norms_at, place, WIDTH: tl.constexpr, COLUM
     rotated = rotate(vector * random_signs(column, WIDTH), COLUMNS, STAGES)
     norm = tl.sqrt(_sum_of_squares(rotated, WIDTH, COLUMNS, STAGES))
     of_width = tl.sqrt(tl.full((), WIDTH, tl.float64)) * UNIT
-    step = _clamp((norm / of_width).to(tl.float32), MIN_STEP, float("inf"))
+    step = clamp((norm / of_width).to(tl.float32), MIN_STEP, float("inf"))
     places = _nearest_levels(tl.div_rn(rotated, tl.zeros_like(rotated) + step))
     levels = level_of(places)
     chosen = tl.sum(tl.where(column < WIDTH, levels * levels, 0), 0).to(tl.float64)
     _store_nibbles(places, vectors_at, place, WIDTH, COLUMNS)
     corrected = (norm * of_width / tl.sqrt(chosen)).to(tl.float32)
-    tl.store(norms_at + place, _clamp(corrected, -MAX_HALF, MAX_HALF).to(tl.float16))
+    tl.store(norms_at + place, clamp(corrected, -MAX_HALF, MAX_HALF).to(tl.float16))
 
 
 @triton.jit
@@ -130,19 +130,19 @@ def _nan_of(vector):
 
 
 @triton.jit
-def _rounded(vector):
+def rounded(vector):
     """Round to the nearest integer, ties to even, below 2**22."""
     return (vector + ROUNDER) - ROUNDER
 
 
 @triton.jit
-def _clamp(vector, low, high):
+def clamp(vector, low, high):
     return tl.where(vector < low, low, tl.where(vector > high, high, vector))  # NaN stays NaN
 
 
 @triton.jit
-def _half_scale(scale):
-    return _clamp(scale, MIN_HALF, MAX_HALF).to(tl.float16)
+def half_scale(scale):
+    return clamp(scale, MIN_HALF, MAX_HALF).to(tl.float16)
 
 
 @triton.jit
@@ -151,6 +151,6 @@ def _e4m3(vector):
     bits = vector.to(tl.uint32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
     normal = ((magnitude + 0x7FFFF + ((magnitude >> 20) & 1)) >> 20) - (120 << 3)
-    subnormal = _rounded(tl.abs(vector) * SUBNORMALS).to(tl.uint32)
+    subnormal = rounded(tl.abs(vector) * SUBNORMALS).to(tl.uint32)
     code = tl.where(tl.abs(vector) < SMALLEST_NORMAL, subnormal, normal)
     return (tl.minimum(code, 0x7F) | (bits >> 24 & 0x80)).to(tl.uint8)  # 0x7F is NaN

@@ -27,6 +27,12 @@ def splits_of_head(used_at, row, head, heads, splits, BLOCK: tl.constexpr):
     return tl.load(used_at + row * heads + head)
 
 
+@triton.jit
+def all_splits(live_at, row, head, heads, splits, BLOCK: tl.constexpr):
+    """Return all splits of a row with live entries: those that have none were written too."""
+    return tl.where(tl.load(live_at + row) > 0, splits, 0)
+
+
 @triton.jit(do_not_specialize=["heads", "queries", "splits"])
 def merge_splits(
     part_at,  # as `store_part` wrote them

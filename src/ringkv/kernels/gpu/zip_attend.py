@@ -1,0 +1,229 @@
+"""Decode attention on CUDA over slots in the format zipcache: six Triton kernels, whose launches depend on no length.
+
+They add the new token, attend to plain entries, to those in 4 bits and in 2, merge, and note what the buffer's keys
+got.
+
+B rows of a step, S slots, H key-value heads, G query heads each, D head_dim.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ringkv.base.zip_sizes import CHUNK
+from ringkv.kernels.gpu.append_token import append_token
+from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
+from ringkv.kernels.gpu.attend_chunks import attend_chunks
+from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
+from ringkv.kernels.gpu.encoded_attend import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
+from ringkv.kernels.gpu.merge_splits import all_splits
+from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
+from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
+from ringkv.kernels.zip_slots import TENSORS, ZipSlots
+
+WORD, RANGE = torch.int16, torch.int32
+NIBBLES, HALF_BYTES = 4, 2  # of a word; of a float16
+BLOCK, PIPELINE = 64, 2  # entries of a tile: no less than a chunk has in as many bits
+FEW_WARPS = 2  # of at most ONE_WARP queries
+APPEND_WARPS, BUFFER_BLOCK = 8, 16
+BUFFER_WARPS = {2: 1, 4: 8}  # by bytes of an element: float32 does not use tensor cores
+
+
+class Cut(NamedTuple):
+    """How the entries in 4 bits, and those in 2, are divided."""
+
+    high: Tiling
+    low: Tiling
+
+
+class Run(NamedTuple):
+    """The entries of slots that have as many bits. first: of their values' ranges."""
+
+    bits: int
+    keys: Tensor
+    values: Tensor
+    first: int
+
+
+class Step(NamedTuple):
+    """What all kernels of a step take: q [B, H, G, D], and slot, live int32 [B]. scale: times log2(e)."""
+
+    q: Tensor
+    slots: ZipSlots
+    slot: Tensor
+    live: Tensor
+    scale: float
+
+
+def decode_attend_zip(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float, cut: Cut | None = None) -> Attended:
+    """See `kernels.decode_attend_zip`, whose reference is the contract. `cut` replaces `usual_cut`.
+
+    A head's part of each tensor of the slots is contiguous, and heads and slots follow each other.
+    """
+    slots, (slot, live, scale) = ZipSlots(*others[:TENSORS]), others[TENSORS:]  # type: ignore[arg-type]
+    assert isinstance(slot, Tensor)
+    assert isinstance(live, Tensor)
+    assert all(tensor.is_contiguous() for tensor in slots)
+    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
+    append(k, v, slots, slot, live)
+    return attend(Step(q, slots, slot, live, float(scale) * LOG2_E), cut or usual_cut(q, slots))
+
+
+def append(k: Tensor, v: Tensor, slots: ZipSlots, slot: Tensor, live: Tensor) -> None:
+    """Add k, v [B, H, D] to the slots of rows with live tokens."""
+    rows, heads, width = k.shape
+    append_token[heads, rows](
+        k,
+        v,
+        *slots,
+        slot,
+        live,
+        *k.stride()[:2],
+        *v.stride()[:2],
+        heads,
+        slots.plain_keys.shape[2],
+        slots.high_keys.shape[2],
+        slots.low_keys.shape[2],
+        slots.key_channels.shape[2],
+        WIDTH=width,
+        COLUMNS=max(MIN_ROWS, triton.next_power_of_2(width)),
+        num_warps=APPEND_WARPS,
+        enable_fp_fusion=False,  # see `zip_ranges`
+    )
+
+
+def attend(step: Step, cut: Cut) -> Attended:
+    """Attend to all that the slots hold, and add what the buffers' keys get to `attention`."""
+    high, low = runs(step.slots)
+    whole = replace(cut.high, splits=1 + cut.high.splits + cut.low.splits)
+    parts = empty_parts(step.q, whole)
+    _attend_buffer(step, parts)
+    _attend_run(step, high, cut.high, 1, parts)
+    _attend_run(step, low, cut.low, 1 + cut.high.splits, parts)
+    out, lse = merged(step.q, *parts, step.live, whole, count=all_splits)
+    _note_attention(step, lse)
+    return out, lse
+
+
+def runs(slots: ZipSlots) -> tuple[Run, Run]:
+    """Return the entries in 4 and in 2 bits."""
+    high = Run(HIGH_BITS, slots.high_keys, slots.high_values, 0)
+    return high, Run(LOW_BITS, slots.low_keys, slots.low_values, slots.high_keys.shape[2])
+
+
+def _attend_buffer(step: Step, parts: Attended) -> None:
+    """Write the results for plain entries as those of split 0."""
+    (rows, heads, queries, width), padded, slots = step.q.shape, tile(step.q), step.slots
+    blocks = triton.cdiv(queries, padded.rows)
+    attend_buffer[heads * blocks, rows](
+        step.q,
+        slots.plain_keys,
+        slots.plain_values,
+        slots.counts,
+        step.slot,
+        step.live,
+        *parts,
+        *step.q.stride()[:3],
+        step.scale,
+        heads,
+        queries,
+        slots.plain_keys.shape[2],
+        parts[0].shape[2],
+        blocks,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=padded.columns,
+        BLOCK=BUFFER_BLOCK,
+        UPCAST=not step.q.is_cuda,
+        num_warps=BUFFER_WARPS[padded.itemsize],
+    )
+
+
+def _attend_run(step: Step, run: Run, cut: Tiling, first_split: int, parts: Attended) -> None:
+    """Write the results for entries with as many bits as those of splits from `first_split` on."""
+    (rows, heads, queries, width), padded, slots = step.q.shape, chunk_tile(step.q, run), step.slots
+    blocks = triton.cdiv(queries, padded.rows)
+    attend_chunks[cut.splits, heads * blocks, rows](
+        step.q,
+        run.keys.view(WORD),
+        slots.key_channels,
+        run.values.view(WORD),
+        slots.value_factors,
+        slots.value_ranges.view(RANGE),
+        slots.counts,
+        step.slot,
+        step.live,
+        *parts,
+        *step.q.stride()[:3],
+        step.scale,
+        heads,
+        queries,
+        run.keys.shape[2],
+        slots.value_ranges.shape[2],
+        run.first,
+        slots.key_channels.shape[2],
+        parts[0].shape[2],
+        first_split,
+        blocks,
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=max(MIN_ROWS, padded.columns // NIBBLES),
+        BLOCK=cut.block,
+        BITS=run.bits,
+        PRODUCT=tl.float16 if padded.itemsize == HALF_BYTES else tl.float32,
+        PACKED=step.q.is_cuda,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+
+
+def _note_attention(step: Step, lse: Tensor) -> None:
+    (rows, heads, queries, width), padded, slots = step.q.shape, tile(step.q), step.slots
+    note_attention[heads, rows, triton.cdiv(CHUNK, BUFFER_BLOCK)](
+        step.q,
+        slots.plain_keys,
+        slots.attention,
+        slots.counts,
+        step.slot,
+        step.live,
+        lse,
+        *step.q.stride()[:3],
+        step.scale,
+        heads,
+        queries,
+        slots.plain_keys.shape[2],
+        ROWS=padded.rows,
+        WIDTH=width,
+        COLUMNS=padded.columns,
+        BLOCK=BUFFER_BLOCK,
+        UPCAST=not step.q.is_cuda,
+        num_warps=BUFFER_WARPS[padded.itemsize],
+    )
+
+
+def usual_cut(q: Tensor, slots: ZipSlots) -> Cut:
+    """Return the default division for q [B, H, G, D]."""
+    return Cut(*(_usual_tiling(q, run) for run in runs(slots)))
+
+
+def _usual_tiling(q: Tensor, run: Run) -> Tiling:
+    padded = chunk_tile(q, run)
+    programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
+    one = FLOAT32 if padded.itemsize > HALF_BYTES else Tiling(1, BLOCK, _warps(padded), PIPELINE)
+    return split(one, programs, run.keys.shape[2], padded, chip(run.keys.device))
+
+
+def _warps(padded: Tile) -> int:
+    """Return the warps of a program."""
+    return FEW_WARPS if padded.rows * max(1, padded.columns // 128) <= ONE_WARP else MORE_WARPS
+
+
+def chunk_tile(q: Tensor, run: Run) -> Tile:
+    """Return the tile of queries of one program, and the bytes of the entries that it loads."""
+    plain, rows = tile(q), max(LEAST_ROWS, triton.next_power_of_2(q.shape[2]))
+    stored = plain.columns * run.bits // 8 + RANGE.itemsize
+    return replace(plain, rows=min(rows, plain.rows), stored=stored)
