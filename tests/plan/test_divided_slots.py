@@ -8,6 +8,7 @@ from ringkv.plan.shapes import known
 GB, GiB = 10**9, 1 << 30
 TOKEN = 61 * (512 + 64) * 2  # bytes of a token's latents
 WEIGHTS = 671_026_419_200 // 16  # float8
+QUERIES = 61 * 8 * (512 + 64) * 2 * 32  # bytes of a prompt's last 32 queries, of 8 heads on a rank
 SAMPLER = 6_997_280  # of a slot: 129,280 tokens x (54 + 1/8) bytes
 
 
@@ -21,9 +22,9 @@ def test_sixteen_ranks_of_64_gigabytes_hold_the_papers_batches() -> None:
     machine = Machine(16, 64 * GB, GiB)
     first = divided_slots(known("deepseek-r1"), machine)[0]
     full, compressed = first.caches
-    assert (first.weight_bytes, first.staging_bytes) == (WEIGHTS, 131_072 * TOKEN)
+    assert (first.weight_bytes, first.staging_bytes) == (WEIGHTS, 131_072 * TOKEN + QUERIES)
     assert (full.slot_bytes, compressed.slot_bytes) == (131_072 * TOKEN, 32_768 * TOKEN)
-    left = 64 * GB - GiB - WEIGHTS - 131_072 * TOKEN
+    left = 64 * GB - GiB - WEIGHTS - 131_072 * TOKEN - QUERIES
     assert full.slots == 16 * (left // (131_072 * TOKEN + 16 * SAMPLER)) == 16
     assert compressed.slots == 16 * (left // (32_768 * TOKEN + 16 * SAMPLER)) == 64
     # 64k: 16.4 GB for slots of 4.72 GB and 1.26 GB. 32k: 18.7 GB for slots of 2.41 GB and 0.688 GB.

@@ -23,7 +23,8 @@ def llama(request: PlanRequest) -> Report:
 def test_llama_8b_in_80_gigabytes_has_2_full_contexts_and_169_compressed() -> None:
     plan = llama(PlanRequest(memory=80 * GB))
     token, weights = 131_072, 16_060_522_496
-    staging = 131_072 * token
+    queries = 32 * 32 * 32 * 128 * 2  # of the last 32 tokens, in 32 layers of 32 heads
+    staging = 131_072 * token + queries
     left = 80 * GB - weights - staging
     assert (plan.token_bytes, plan.weight_bytes, plan.staging_bytes) == (token, weights, staging)
     full, small = plan.rows
@@ -109,20 +110,21 @@ def test_a_step_of_a_mixture_reads_the_experts_that_its_slots_are_expected_to_ch
 
 
 def test_a_step_of_many_slots_reads_all_experts_of_deepseek_r1() -> None:
-    """736 tokens leave out 256 x (248/256)^736 experts, below 1e-7; a rank reads all weights but embeddings."""
+    """720 tokens leave out 256 x (248/256)^720 experts, below 1e-7; a rank reads all weights but embeddings."""
     asked = PlanRequest(tensor_parallel=16, tokens=131_072, memory=64 * GB, reserve=1 << 30)
     plan = report(known("deepseek-r1"), asked)
     row = plan.rows[1]
     embedding = 129_280 * 7168 // 16
-    assert row.slots == 736
-    assert row.step_bytes == pytest.approx(plan.weight_bytes - embedding + 736 // 16 * 2048 * 70_272, rel=1e-6)
+    assert row.slots == 720
+    assert row.step_bytes == pytest.approx(plan.weight_bytes - embedding + 720 // 16 * 2048 * 70_272, rel=1e-6)
 
 
 def test_without_a_memory_no_slots_are_reported() -> None:
     row = llama(PlanRequest()).rows[0]
     assert (row.slots, row.step_seconds, row.tokens_per_second) == (None, None, None)
     one_slot = 17_179_869_184 + 128_256 * (14 + TEMPORARIES) + 128_256 // 8
-    assert row.total_bytes == 16_060_522_496 + 17_179_869_184 + one_slot  # weights, one lane, one slot
+    lane = 17_179_869_184 + 32 * 32 * 32 * 128 * 2
+    assert row.total_bytes == 16_060_522_496 + lane + one_slot  # with the weights
 
 
 def test_memory_smaller_than_the_weights_fits_no_slot() -> None:
@@ -176,13 +178,17 @@ def test_short_requests_need_no_more_entries_than_they_have_tokens() -> None:
 
 
 def test_prompts_shorter_than_the_context_stage_less() -> None:
-    assert llama(PlanRequest(prompt_tokens=1024, lanes=3)).staging_bytes == 3 * 1024 * 131_072
+    queries = 32 * 32 * 32 * 128 * 2
+    assert llama(PlanRequest(prompt_tokens=1024, lanes=3)).staging_bytes == 3 * (1024 * 131_072 + queries)
 
 
 def test_layers_with_a_sliding_window_stage_a_window_and_a_chunk_of_each_prompt() -> None:
-    """Gemma 3 27B: 10 global layers and 52 with a window of 1,024; 16 heads of 128 elements take 8,192 bytes."""
+    """Gemma 3 27B: 10 global layers and 52 with a window of 1,024; 16 heads of 128 elements take 8,192 bytes.
+
+    The last 32 queries have 32 heads, so that they take as much as 32 tokens' keys and values.
+    """
     staged = report(find_shape("gemma-3-27b"), PlanRequest(lanes=2, chunk=512)).staging_bytes
-    assert staged == 2 * 8192 * (10 * 131_072 + 52 * (1024 + 512 + 64))
+    assert staged == 2 * 8192 * (10 * 131_072 + 52 * (1024 + 512 + 64) + 62 * 32)
 
 
 @pytest.mark.parametrize(

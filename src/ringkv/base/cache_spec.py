@@ -258,12 +258,33 @@ class LayerGroup(NamedTuple):
         """This group in the format of its slots."""
         return self.stored_as(self.format)
 
+    def on_rank(self, ranks: int) -> "LayerGroup":
+        """Return what the largest of `ranks` tensor-parallel ranks has of this group: see `CacheSpec.on_rank`."""
+        sharing = max(1, ranks // self.spec.key.heads)  # ranks that have the same head
+        return self._replace(spec=self.spec.on_rank(ranks), queries=-(-self.queries // sharing))
+
     def slot_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one."""
         entries = self.entries(capacity)
-        in_files = self.pages is not None and self.pages.on_disk
-        planes = self.spec.center_bytes if in_files else self.spec.slot_bytes(entries, item)
+        planes = self.spec.center_bytes if self._is_on_disk else self.spec.slot_bytes(entries, item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
+
+    def file_bytes(self, capacity: int, item: int) -> int:
+        """Return the bytes of a slot in files, all layers."""
+        planes = self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes
+        return len(self.layers) * planes if self._is_on_disk else 0
+
+    def step_bytes(self, capacity: int, read: int, item: int) -> int:
+        """Return the bytes that a step reads of a full slot, all layers: `read` entries and all digests if in pages."""
+        entries = self.entries(capacity)
+        if self.pages is None:
+            return len(self.layers) * self.spec.slot_bytes(entries, item)
+        planes = self.spec.slot_bytes(min(read, entries), item)
+        return len(self.layers) * (planes + self._beside_bytes(entries, item))
+
+    @property
+    def _is_on_disk(self) -> bool:
+        return self.pages is not None and self.pages.on_disk
 
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts, or queries

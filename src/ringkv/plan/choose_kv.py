@@ -52,7 +52,12 @@ def paged_entries(options: Options, choice: KVChoice, prompt_tokens: int, contex
     assert choice.budget is not None
     output = at_least(1, "output_tokens", options.output_tokens, DEFAULT_OUTPUT)
     entries = min(context, prompt_tokens + output) if choice.policy == "arkvale" else choice.budget
-    return -(-entries // page) * page
+    return whole_pages(entries, page)
+
+
+def whole_pages(tokens: int, page: int) -> int:
+    """Return the entries of the pages that so many tokens take."""
+    return -(-tokens // page) * page
 
 
 def _full_budget(options: Options, prompt_tokens: int) -> int:

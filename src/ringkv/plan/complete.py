@@ -5,32 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, DIGESTS, PAGES, WATCHING, KVChoice
+from ringkv.base.kv import DIGESTS
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import (
-    check_drafts,
-    check_heads_of_ranks,
-    check_on_cuda,
-    check_slot_format,
-    check_weigh,
-)
+from ringkv.models.slot_formats import check_drafts, check_on_cuda
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.choose_kv import choose_kv, paged_entries
 from ringkv.plan.head_profile import head_shares
+from ringkv.plan.in_chunks import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.prefill_workspace import prefill_workspace
+from ringkv.plan.slot_format import IN_MEMORY, slot_format
 from ringkv.plan.units import parse_bytes
 
-DEFAULT_CHUNK = 512
-DEFAULT_CHUNK_ON_GPU = 2048  # a smaller chunk is bound by kernel launches
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 MOST_DRAFTS = 7
@@ -38,7 +32,6 @@ MAX_STEP = 150  # ms; a token every 150 ms is faster than people read
 MOST_LANES = 16  # prompts that share passes; each lane has a window of queries
 SHORT_PROMPTS = 4096  # entries for short prompts beside the longest
 MOST_THREADS, THREADS_PER_CORE = 16, 4  # the larger bound counts
-IN_MEMORY = (None, "memory")  # values of `kv_tier`
 
 
 def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineConfig:
@@ -51,13 +44,14 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
     longest = _longest(options)
-    workspace = prefill_workspace(options, config, kv, prompt_tokens, chunk)
+    workspace = prefill_workspace(options.prefill_workspace, config.groups, kv, prompt_tokens, chunk)
     staged = workspace or prompt_tokens
-    slot_format = _slot_format(config, options, device, kv)
-    page = slot_format.pages.size if slot_format.pages else 0
+    stored = slot_format(config, options, kv, rank.count)
+    if device != "cpu":
+        check_on_cuda(config, stored)
+    page = stored.pages.size if stored.pages else 0
     capacity = paged_entries(options, kv, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
-    check_heads_of_ranks(slot_format, rank.count)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -82,9 +76,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         attention_parallel=parallel,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
-        speculate=_speculate(options, slot_format),
-        kv_format=slot_format.name,
-        kv_format_skip=slot_format.skip,
+        speculate=_speculate(options, stored),
+        kv_format=stored.name,
+        kv_format_skip=stored.skip,
         kv_page=page,
         kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
         kv_tier=_tier(options) if page else None,
@@ -141,43 +135,6 @@ def _device(requested: str | None) -> str:
     return device
 
 
-def _slot_format(config: ModelConfig, options: Options, device: str, kv: KVChoice) -> SlotFormat:
-    _check_pages_are_read(options, kv)
-    format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", options.kv_format, "plain")
-    skipped = at_least(0, "kv_format_skip", options.kv_format_skip, SKIPPED[format])
-    pages = _pages(options) if kv.reads_pages else None
-    review = kv.review if kv.policy in WATCHING else 0
-    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review, kv.policy in CALIBRATED)
-    if device != "cpu":
-        check_on_cuda(config, slots)
-    check_slot_format(config, slots)
-    check_weigh(config.groups, kv)
-    return slots
-
-
-def _check_pages_are_read(options: Options, kv: KVChoice) -> None:
-    """Raise InvalidRequest for a setting of pages if nothing reads them."""
-    if kv.read is not None and kv.policy != "snapkv":
-        raise InvalidRequest(
-            f"kv_read {kv.read} is for kv_policy snapkv, and it is {kv.policy}; choose snapkv, or leave kv_read out",
-            "kv_read",
-        )
-    for name in ("kv_page", "kv_digest", "kv_tier"):
-        value = getattr(options, name)
-        if value is not None and not kv.reads_pages:
-            raise InvalidRequest(
-                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
-                name,
-            )
-
-
-def _pages(options: Options) -> Pages:
-    size = PAGES[0] if options.kv_page is None else options.kv_page
-    if size not in PAGES:
-        raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return Pages(size, on_disk=options.kv_tier not in IN_MEMORY)
-
-
 def _tier(options: Options) -> Path | None:
     """Return the directory of the files that hold entries; None for memory."""
     if options.kv_tier in IN_MEMORY:
@@ -203,12 +160,7 @@ def _store(options: Options) -> int:
 
 
 def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
-    """Return the chunk and the prompt limit: the requested limit, rounded up to a multiple of the chunk.
-
-    If the rounded limit exceeds the context, the chunk is made smaller so that whole chunks fit in the context. The
-    limit is then below the context by less than one token per chunk. The default limit is the context if a workspace
-    bounds the staging.
-    """
+    """Return the chunk and the prompt limit. The default limit is the context if a workspace bounds the staging."""
     usual = context if options.prefill_workspace else min(context, DEFAULT_PROMPT)
     requested = at_least(1, "prompt_tokens", options.prompt_tokens, usual)
     if requested > context:
@@ -217,13 +169,7 @@ def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
             "prompt_tokens",
         )
     of_device = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
-    chunk = min(context, at_least(1, "chunk", options.chunk, of_device))
-    if options.prefill_workspace is not None and options.prefill_workspace < requested:
-        return chunk, requested  # whole chunks are staged whatever the limit is
-    chunks = -(-requested // chunk)
-    if chunks * chunk > context:
-        chunk = context // chunks
-    return chunk, chunks * chunk
+    return in_chunks(requested, context, at_least(1, "chunk", options.chunk, of_device), options.prefill_workspace)
 
 
 def _dtype(options: Options, device: str) -> DType:

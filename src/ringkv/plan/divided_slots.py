@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ringkv.plan.footprint import Footprint, sampler_bytes, slot_bytes, staging_bytes, weight_bytes
+from ringkv.base.kv import KVChoice
+from ringkv.plan.footprint import Footprint, Staged, sampler_bytes, slot_bytes, staging_bytes, weight_bytes
 from ringkv.plan.shapes import Shape
 
 COMPRESSION = 4  # of the paper's caches
@@ -78,7 +79,8 @@ def divided_slots(shape: Shape, machine: Machine, dtype: str = "bfloat16") -> tu
 def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str) -> DividedSlots:
     ranks = machine.ranks
     weights = weight_bytes(shape, machine.stored or shape.native, ranks)
-    staging, sampler = staging_bytes(shape, tokens, 1, 1, dtype, ranks), sampler_bytes(shape.vocab)
+    staged = Staged(tokens, lanes=1, chunk=1, window=KVChoice().window)
+    staging, sampler = staging_bytes(shape, staged, dtype, ranks), sampler_bytes(shape.vocab)
     is_papers = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
 
     def cache(entries: int, paper: PaperBatch) -> CacheSlots:

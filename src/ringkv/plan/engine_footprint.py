@@ -5,9 +5,9 @@ from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
 from ringkv.plan.footprint import (
     Footprint,
-    item_bytes,
-    place_bytes,
+    Staged,
     sampler_bytes,
+    slot_bytes,
     staging_bytes,
     token_bytes,
     weight_bytes,
@@ -25,16 +25,13 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
 
 
 def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
-    shape = Shape.of(config, engine.model_dir.name)
-    token, item = staged_token_bytes(config, engine), item_bytes(engine.dtype)
-    readers = (config.groups[place.group] for place in config.places)
-    elements = sum(group.spec.key.elements * group.queries for group in readers)
+    shape, token = Shape.of(config, engine.model_dir.name), staged_token_bytes(config, engine)
+    compacts = engine.prefill_workspace > 0
+    staged = Staged(engine.staged_entries, engine.lanes, engine.chunk, engine.kv.window, compacts)
     return Footprint(
-        slot=sum(group.in_slots.slot_bytes(engine.capacity, item) for group in config.groups),
+        slot=slot_bytes(shape, engine.capacity, engine.dtype),
         weights=weight_bytes(shape, _stored(engine)),
-        staging=staging_bytes(shape, engine.staged_entries, engine.lanes, engine.chunk, engine.dtype)
-        + engine.lanes * engine.kv.window * elements * item
-        + (place_bytes(shape, engine.staged_entries) if engine.prefill_workspace else 0),
+        staging=staging_bytes(shape, staged, engine.dtype),
         reserve=RESERVE,
         store=engine.store_bytes // engine.rank.count // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),

@@ -1,20 +1,23 @@
 """Footprint: the bytes that a model needs on each rank, and the number of slots that fit. Arithmetic alone.
 
 token    layers with a cache x elements of one token in one layer x bytes of an element
-slot     entries x token in the slots' format, and its centers; a layer with a sliding window has `window` entries
+slot     entries x token in the slots' format, and what lies beside them; a layer with a sliding window has `window`
+                                             entries
 staging  staged tokens x token               dense keys and values of the prompts being prefilled, or of as much of them
                                              as fits a workspace; a layer with a sliding window has a window and a chunk
+         lanes x window x queries            the last queries of each prompt
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x slot         the least bytes that a decode step reads; of a mixture of experts, those
                                              that so many tokens choose (`distinct_experts`)
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import NamedTuple
 
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import InvalidRequest
 from ringkv.plan.distinct_experts import distinct_share
 from ringkv.plan.shapes import Shape
@@ -66,23 +69,57 @@ def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     return sum(len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group in shape.groups)
 
 
-def staging_bytes(shape: Shape, tokens: int, lanes: int, chunk: int, dtype: str, ranks: int = 1) -> int:
-    """Bytes of staged keys and values of so many tokens in all lanes, on one rank; see `LayerGroup.staged_entries`."""
-    item = item_bytes(dtype)
-    entries = [(group, group.staged_entries(tokens, lanes, chunk)) for group in shape.groups]
-    return sum(count * len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group, count in entries)
+class Staged(NamedTuple):
+    """What an engine stages. tokens: of all lanes. window: last queries of each lane.
+
+    compacts: whether a prompt may be longer than its lane.
+    """
+
+    tokens: int
+    lanes: int
+    chunk: int
+    window: int
+    compacts: bool = False
 
 
-def place_bytes(shape: Shape, tokens: int, ranks: int = 1) -> int:
-    """Bytes that note which token each staged entry holds, int32 by layer and head, if prompts may be longer."""
-    groups = (group for group in shape.groups if group.window is None)
-    return 4 * tokens * sum(len(group.layers) * group.spec.on_rank(ranks).key.heads for group in groups)
+def staging_bytes(shape: Shape, staged: Staged, dtype: str, ranks: int = 1) -> int:
+    """Bytes of staging on one rank: keys and values (see `LayerGroup.staged_entries`), queries, and places."""
+    item, groups = item_bytes(dtype), [group.on_rank(ranks) for group in shape.groups]
+    entries = [(group, group.staged_entries(staged.tokens, staged.lanes, staged.chunk)) for group in groups]
+    planes = sum(count * len(group.layers) * group.spec.bytes(item) for group, count in entries)
+    queries = staged.lanes * staged.window * item * _query_elements(groups, shape.kv_source)
+    return planes + queries + (_place_bytes(groups, staged.tokens) if staged.compacts else 0)
+
+
+def _query_elements(groups: Sequence[LayerGroup], kv_source: Sequence[int]) -> int:
+    """Return the elements of a token's queries, in all layers that read the caches of these groups."""
+    of_layer = {layer: group.spec.key.elements * group.queries for group in groups for layer in group.layers}
+    return sum(of_layer[source] for source in kv_source)
+
+
+def _place_bytes(groups: Iterable[LayerGroup], tokens: int) -> int:
+    """Return the bytes that note which token each staged entry holds, int32 by layer and head."""
+    return 4 * tokens * sum(len(group.layers) * group.spec.key.heads for group in groups if group.window is None)
 
 
 def slot_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:
-    """Bytes of one slot, with its scales and centers, all layers, on one rank."""
-    groups = (group._replace(spec=group.spec.on_rank(ranks)).in_slots for group in shape.groups)
-    return sum(group.slot_bytes(entries, item_bytes(dtype)) for group in groups)
+    """Bytes of one slot in memory, all layers, on one rank; see `LayerGroup.slot_bytes`."""
+    return sum(group.slot_bytes(entries, item_bytes(dtype)) for group in _slots(shape, ranks))
+
+
+def file_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:
+    """Bytes of one slot in files, all layers, on one rank."""
+    return sum(group.file_bytes(entries, item_bytes(dtype)) for group in _slots(shape, ranks))
+
+
+def step_bytes(shape: Shape, entries: int, read: int, dtype: str, ranks: int = 1) -> int:
+    """Bytes that a decode step reads of a full slot on one rank; see `LayerGroup.step_bytes`."""
+    return sum(group.step_bytes(entries, read, item_bytes(dtype)) for group in _slots(shape, ranks))
+
+
+def _slots(shape: Shape, ranks: int) -> Iterator[LayerGroup]:
+    """Yield the groups on one rank, in the format of their slots."""
+    return (group.on_rank(ranks).in_slots for group in shape.groups)
 
 
 def window_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:

@@ -167,6 +167,11 @@ class ProfileSettings:
 
 
 @dataclass(frozen=True)
+class SlotSettings(PageSettings, FormatSettings):
+    """The settings of how slots store keys and values, beside those of the choice."""
+
+
+@dataclass(frozen=True)
 class SelectionSettings:
     kv_read: Annotated[
         int | None,
@@ -269,15 +274,7 @@ class TurnSettings:
 
 # Fields are in the order of the bases from last to first. Labels of evaluations follow the order of `PerRequest`.
 @dataclass(frozen=True)
-class AtStart(
-    TurnSettings,
-    SelectionSettings,
-    ProfileSettings,
-    PageSettings,
-    FormatSettings,
-    CompressionSettings,
-    BudgetSettings,
-):
+class AtStart(TurnSettings, SelectionSettings, ProfileSettings, SlotSettings, CompressionSettings, BudgetSettings):
     """The settings of an engine's default."""
 
 

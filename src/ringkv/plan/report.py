@@ -3,48 +3,56 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple
 
-from ringkv.base.cache_spec import SKIPPED, PlaneFormat, SlotFormat
+from ringkv.base.budgets import check_budget
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
-from ringkv.models.slot_formats import check_slot_format
 from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.checks import at_least, one_of
+from ringkv.plan.choose_kv import whole_pages
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
 from ringkv.plan.expert_costs import ExpertCosts, expert_costs
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
-    place_bytes,
+    Staged,
+    file_bytes,
     read_bytes,
     sampler_bytes,
     slot_bytes,
     staging_bytes,
+    step_bytes,
     token_bytes,
     weight_bytes,
     window_bytes,
 )
+from ringkv.plan.in_chunks import DEFAULT_CHUNK, in_chunks
+from ringkv.plan.kv_settings import SlotSettings
+from ringkv.plan.prefill_workspace import prefill_workspace
 from ringkv.plan.shapes import Shape, known
+from ringkv.plan.slot_format import slot_format
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """What to plan for. Bytes, memory and bandwidth are those of one of `tensor_parallel` ranks."""
+class PlanRequest(SlotSettings):
+    """What to plan for. Bytes, memory and bandwidth are those of one of `tensor_parallel` ranks.
+
+    The settings are those of the compressed cache. The full cache has its format, and neither pages nor reviews.
+    """
 
     tokens: int | None = None  # longest prompt plus output; None is the model's context
     prompt_tokens: int | None = None  # longest prompt; None is `tokens`
     prefill_workspace: int | None = None  # staged tokens of one prompt at most; None, or a full cache: `prompt_tokens`
-    budget: int = 2048  # entries of a compressed slot
+    kv: KVChoice = KVChoice()  # noqa: RUF009 - frozen; of the compressed cache, without its budget
+    budget: int = 2048  # entries of a compressed slot, or with arkvale those that a step reads
     lanes: int = 1  # prompts staged at once
-    chunk: int = 2048  # tokens of a prefill pass, which layers with a sliding window stage beside the window
+    chunk: int = DEFAULT_CHUNK  # tokens of a prefill pass, which layers with a sliding window stage beside the window
     tensor_parallel: int = 1
     attention_parallel: AttentionParallel | None = None  # None is "slots" for latent attention, else "heads"
     dtype: str = "bfloat16"  # of keys and values
-    kv_format: PlaneFormat = "plain"  # of slots; staging is always plain
-    kv_format_skip: int | None = None  # layers at each end whose slots are plain; None is the format's default
     weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
     memory: int | None = None  # bytes; None reports no slots that fit
     bandwidth: int | None = None  # bytes per second; None reports no times
@@ -55,14 +63,25 @@ class PlanRequest:
 class CachePlan:
     """Figures of a full or a compressed cache; bytes are those of one rank, slots those of all ranks."""
 
-    cache: str  # "full" or "compressed"
+    cache: str  # "full", "compressed", or "arkvale", which keeps every token
     entries: int  # per slot
-    slot_bytes: int
+    slot_bytes: int  # in memory
+    file_bytes: int  # of a slot in files
     slots: int | None  # that fit beside weights, staging and reserve, sampler included; None if no memory was given
     total_bytes: int  # with those slots, or with one if no memory was given
     step_bytes: int  # least bytes that a decode step of those slots reads, of experts those that so many choose
     step_seconds: float | None  # floor of a decode step at the given bandwidth
     tokens_per_second: float | None  # of all slots together, at that floor
+
+
+class Cache(NamedTuple):
+    """A full or a compressed cache. entries: of a slot of `shape`. read: those that a step reads, if in pages."""
+
+    name: str
+    shape: Shape
+    entries: int
+    read: int
+    staged: Staged
 
 
 @dataclass(frozen=True)
@@ -122,46 +141,45 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     prompt = tokens if request.prompt_tokens is None else request.prompt_tokens
     _check(shape, request, tokens, prompt)
     parallel = _attention_parallel(shape, request)
-    skipped = at_least(0, "kv_format_skip", request.kv_format_skip, SKIPPED[request.kv_format])
-    slots = SlotFormat(request.kv_format, skipped)
-    check_slot_format(shape, slots)
-    shape = shape.with_slots(slots)
     weights_dtype = request.weights_dtype or shape.native
-    token = token_bytes(shape, request.dtype, request.tensor_parallel)
     stored = _stored(shape, weights_dtype)
     weights = weight_bytes(shape, stored, request.tensor_parallel)
-    staging, whole = _staging(shape, request, prompt), _staging(shape, replace(request, prefill_workspace=None), prompt)
     sampler = sampler_bytes(shape.vocab)
 
-    def row(cache: str, entries: int, staging: int) -> CachePlan:
-        slot = slot_bytes(shape, entries, request.dtype, request.tensor_parallel)
+    def row(cache: Cache) -> CachePlan:
+        sizes = cache.entries, request.dtype, request.tensor_parallel
+        slot, in_files = slot_bytes(cache.shape, *sizes), file_bytes(cache.shape, *sizes)
+        staging = staging_bytes(shape, cache.staged, request.dtype, request.tensor_parallel)
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
         need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
         slots = None if request.memory is None else need.slots_in(request.memory)
+        step = step_bytes(cache.shape, cache.entries, cache.read, request.dtype, request.tensor_parallel)
         read = read_bytes(shape, stored, request.tensor_parallel, slots or 1)
-        return _row(cache, entries, slots, need, read, request.bandwidth)
+        read += replace(need, slot=step).entries(1 if slots is None else slots)
+        return _row(cache, slots, need, in_files, read, request.bandwidth)
 
-    rows = row("full", tokens, whole), row("compressed", min(request.budget, tokens), staging)
+    full, compressed = _full(shape, request, tokens, prompt), _compressed(shape, request, tokens, prompt)
+    rows = row(full), row(compressed)
     return Report(
         model=shape.name,
         parameters=shape.parameters,
         dtype=request.dtype,
-        kv_format=request.kv_format,
+        kv_format=request.kv_format or "plain",
         weights_dtype=weights_dtype,
         tensor_parallel=request.tensor_parallel,
         attention_parallel=parallel,
         tokens=tokens,
         prompt_tokens=prompt,
-        staged_tokens=min(prompt, request.prefill_workspace or prompt),
+        staged_tokens=compressed.staged.tokens // request.lanes,
         lanes=request.lanes,
         memory=request.memory,
-        token_bytes=token,
+        token_bytes=token_bytes(shape, request.dtype, request.tensor_parallel),
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
         window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel),
         weight_bytes=weights,
         served_bytes={one: weight_bytes(shape, _stored(shape, one), request.tensor_parallel) for one in SERVED},
         reserve=request.reserve,
-        staging_bytes=staging,
+        staging_bytes=staging_bytes(shape, compressed.staged, request.dtype, request.tensor_parallel),
         sampler_bytes=sampler,
         rows=rows,
         experts=_experts(shape, stored, request, rows[-1]),
@@ -169,11 +187,34 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     )
 
 
-def _staging(shape: Shape, request: PlanRequest, prompt: int) -> int:
-    tokens = request.lanes * min(prompt, request.prefill_workspace or prompt)
-    staging = staging_bytes(shape, tokens, request.lanes, request.chunk, request.dtype, request.tensor_parallel)
-    is_longer = request.prefill_workspace is not None and request.prefill_workspace < prompt
-    return staging + (place_bytes(shape, tokens, request.tensor_parallel) if is_longer else 0)
+def _full(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache:
+    """Return the cache of a server that keeps every token."""
+    settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
+    kv = replace(request.kv, policy="full", heads="equal")
+    slots = slot_format(shape, settings, kv, request.tensor_parallel)
+    staged = _staged(shape, request, kv, prompt, None)
+    return Cache("full", shape.with_slots(slots), tokens, tokens, staged)
+
+
+def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache:
+    """Return the cache of a server that was started with the requested settings."""
+    slots = slot_format(shape, request, request.kv, request.tensor_parallel)
+    check_budget(request.kv, request.budget)
+    staged = _staged(shape, request, request.kv, prompt, request.prefill_workspace)
+    if slots.pages:
+        every = min(shape.context, staged.tokens // request.lanes + tokens - prompt)  # the prompt in whole chunks
+        entries = whole_pages(every, slots.pages.size)
+    else:
+        entries = tokens if request.kv.policy == "full" else min(request.budget, tokens)
+    name = request.kv.policy if slots.pages else "compressed"
+    return Cache(name, shape.with_slots(slots), entries, min(request.budget, entries), staged)
+
+
+def _staged(shape: Shape, request: PlanRequest, kv: KVChoice, prompt: int, workspace: int | None) -> Staged:
+    """Return what a server stages of prompts of up to so many tokens, without room for short ones beside them."""
+    chunk, longest = in_chunks(prompt, shape.context, request.chunk, workspace)
+    size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
+    return Staged(request.lanes * (size or longest), request.lanes, chunk, kv.window, size > 0)
 
 
 def _stored(shape: Shape, weights: str) -> str:
@@ -194,15 +235,15 @@ def _divided(shape: Shape, stored: str, request: PlanRequest) -> tuple[DividedSl
 
 
 def _row(
-    cache: str, entries: int, slots: int | None, need: Footprint, weights_read: int, bandwidth: int | None
+    cache: Cache, slots: int | None, need: Footprint, in_files: int, step: int, bandwidth: int | None
 ) -> CachePlan:
     shown = 1 if slots is None else slots
-    step = weights_read + need.entries(shown)
     seconds = step / bandwidth if bandwidth else None
     return CachePlan(
-        cache=cache,
-        entries=entries,
+        cache=cache.name,
+        entries=cache.entries,
         slot_bytes=need.slot,
+        file_bytes=in_files,
         slots=slots,
         total_bytes=need.total(shown),
         step_bytes=step,
@@ -222,13 +263,13 @@ def _attention_parallel(shape: Shape, request: PlanRequest) -> AttentionParallel
 
 
 def _check(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> None:
-    one_of(get_args(PlaneFormat), "kv_format", request.kv_format, "plain")
     for name, value, top in (
         ("tokens", tokens, shape.context),
         ("prompt_tokens", prompt, tokens),
         ("prefill_workspace", request.prefill_workspace, None),
         ("budget", request.budget, None),
         ("lanes", request.lanes, None),
+        ("chunk", request.chunk, None),
         ("tensor_parallel", request.tensor_parallel, None),
         ("memory", request.memory, None),
         ("bandwidth", request.bandwidth, None),

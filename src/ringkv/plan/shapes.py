@@ -37,8 +37,7 @@ class ExpertShape:
 class Shape:
     name: str
     groups: tuple[LayerGroup, ...]  # of layers with caches of their own
-    num_layers: int
-    shares_caches: bool  # whether some layer reads an earlier layer's cache
+    kv_source: tuple[int, ...]  # for each layer the one whose cache it reads
     parameters: int
     active: int  # parameters that a decode step of one token reads, including the vocabulary projection
     vocabulary: int  # parameters of that projection, and of the embedding
@@ -64,8 +63,7 @@ class Shape:
         return cls(
             name=name,
             groups=config.groups,
-            num_layers=config.num_layers,
-            shares_caches=config.shares_caches,
+            kv_source=config.kv_source,
             parameters=sum(weight.elements for weight in weights),
             active=sum(weight.active for weight in weights) - looked_up,
             vocabulary=vocabulary,
@@ -76,6 +74,15 @@ class Shape:
             native=native,
             experts=ExpertShape.of(weights, config.hidden_size),
         )
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.kv_source)
+
+    @property
+    def shares_caches(self) -> bool:
+        """Whether some layer reads an earlier layer's cache."""
+        return self.kv_source != tuple(range(self.num_layers))
 
     @property
     def has_latents(self) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,14 @@ from ringkv.models.config import load_config
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import Options
+from ringkv.plan.resolve import resolve
+from tests import chat_model
 from tests.cli.conftest import Cli
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model.save(tmp_path_factory.mktemp("long"), max_position_embeddings=4096)
 
 
 def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> None:
@@ -41,6 +49,43 @@ def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
     slot = found["rows"][0]["slot_bytes"] + found["sampler_bytes"]
     assert [json.loads(cli(*arguments, fixed + slot - less).out)["rows"][0]["slots"] for less in (0, 1)] == [1, 0]
     assert "; --reserve takes 1.07 GB" in cli(*arguments[:3], "--memory", fixed).out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_window": 8, "lanes": 3},
+        {"prompt_tokens": 900},
+        {"prefill_workspace": 1500, "prompt_tokens": 4000},
+        {"kv_policy": "arkvale", "kv_page": 16, "prompt_tokens": 1000},
+        {"kv_policy": "arkvale", "kv_tier": "/tmp"},
+        {"kv_policy": "h2o", "kv_review": 17},
+        {"kv_heads": "global"},
+        {"kv_format": "int8", "dtype": "float32"},
+    ],
+)
+def test_a_plan_has_the_bytes_that_a_server_allocates(options: dict[str, Any], cli: Cli, long: Path) -> None:
+    build = pytest.importorskip("ringkv.engine.build").build
+    options = {"kv_budget": 192, "prompt_tokens": 3072, **options}
+    engine = resolve(long, load_config(long), Options(graphs="off", **options), 10**10)
+    limits, longest = build(engine).limits, options.pop("prompt_tokens")
+    flags = {"tokens": min(longest + 1024, 4096), "max-prompt": longest, **options}
+    arguments = (f"--{name.replace('_', '-')}={value}" for name, value in flags.items())
+    found = json.loads(cli("plan", "--model", long, "--json", *arguments).out)
+    row, beside = found["rows"][1], found["weight_bytes"] + found["reserve"] + found["sampler_bytes"]
+    assert (row["slot_bytes"], row["entries"]) == (limits.slot_bytes, limits.capacity)
+    assert (found["staging_bytes"], row["total_bytes"] - beside) == (limits.staging_bytes, limits.held_bytes)
+
+
+def test_pages_in_files_take_their_digests_from_memory_and_a_step_reads_the_budget(cli: Cli) -> None:
+    """SmolLM2: 30 layers, 3 heads of 64; a page of 32 entries has a digest of two vectors; counts take 16 bytes."""
+    arguments = ("plan", "--tokens", "8k", "--kv-budget", "2048", "--kv-policy", "arkvale")
+    memory, disk = (json.loads(cli(*arguments, *tier, "--json").out)["rows"][1] for tier in ((), ("--kv-tier", ".")))
+    token, digests = 23_040, 30 * (8192 // 32 * 2 * 3 * 64 * 2 + 16)
+    assert (memory["slot_bytes"], memory["file_bytes"]) == (8192 * token + digests, 0)
+    assert (disk["slot_bytes"], disk["file_bytes"]) == (digests, 8192 * token)
+    assert memory["step_bytes"] == disk["step_bytes"] == 134_515_008 * 2 + 2048 * token + digests
+    assert "189 MB" in next(line for line in cli(*arguments, "--kv-tier", ".").out.splitlines() if "arkvale" in line)
 
 
 def test_json_has_the_same_in_bytes(cli: Cli) -> None:
@@ -99,12 +144,15 @@ def test_a_plan_under_which_nothing_fits_fails(
 
 
 def test_ranks_of_deepseek_r1_are_planned_beside_the_papers_deployment(cli: Cli) -> None:
-    """Weights of 671 GB / 16; 70,272 bytes a token, of one staged prompt and of each slot of a rank."""
+    """Weights of 671 GB / 16; 70,272 bytes a token, of one staged prompt and of each slot of a rank.
+
+    The last 32 queries of 8 heads, in 61 layers of 576 elements, take 18 MB of the staging.
+    """
     machine = ("--tp", "16", "--memory", "64GB", "--reserve", "1GiB")
     lines = [line.split() for line in cli("plan", "--model", "deepseek-r1", *machine).out.splitlines()]
     full, quarter = (line for line in lines if line[:1] == ["131,072"])
-    assert full == ["131,072", "131,072", "41.9", "GB", "9.21", "GB", "9.21", "GB", "16", "16", "434"]
-    assert quarter == ["131,072", "32,768", "41.9", "GB", "9.21", "GB", "2.3", "GB", "64", "64", "1,832"]
+    assert full == ["131,072", "131,072", "41.9", "GB", "9.23", "GB", "9.21", "GB", "16", "16", "434"]
+    assert quarter == ["131,072", "32,768", "41.9", "GB", "9.23", "GB", "2.3", "GB", "64", "64", "1,832"]
 
 
 def test_experts_of_ranks_are_planned_whole_and_divided(cli: Cli) -> None:
@@ -146,6 +194,12 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--tp", "4"], "3 key-value heads cannot be divided over 4 ranks; use at most 3, or a multiple"),
         (["--dtype", "int3"], "--dtype is 'int3'; it must be one of"),
         (["--weights", "mxfp4"], "--weights is 'mxfp4'; it must be one of bf16, int8, int4, float32"),
+        (["--prefill-workspace", "10"], "--prefill-workspace is 10; it must be at least 1,024, because prompts are"),
+        (["--prefill-workspace", "2k", "--kv-policy", "arkvale"], "--kv-policy arkvale keeps every token: a prompt of"),
+        (["--kv-policy", "h2o", "--kv-budget", "40"], "--kv-budget 40 is less than 4 sinks and 10 recent and 32 free"),
+        (["--kv-policy", "h2o", "--tp", "3"], "policies that watch decoding are not implemented for heads on 3 ranks"),
+        (["--kv-page", "16"], "--kv-page 16 is for --kv-policy arkvale, and it is snapstream"),
+        (["--chunk", "0"], "--chunk is 0; it must be at least 1"),
         (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),
     ],
 )

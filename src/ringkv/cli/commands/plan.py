@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
 from ringkv.cli.counts import parse_count
 from ringkv.cli.failures import FAILED
 from ringkv.cli.options import MACHINE, MODEL, AsJson
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.cli.plan_of_ranks import print_ranks
-from ringkv.cli.settings import CACHE
+from ringkv.cli.settings import CACHE, flag
+from ringkv.plan.in_chunks import DEFAULT_CHUNK
+from ringkv.plan.kv_settings import changed
 from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
@@ -84,6 +87,12 @@ def plan(
             CACHE,
         ),
     ] = None,
+    kv_policy: Annotated[str | None, flag("kv_policy")] = None,
+    kv_window: Annotated[int | None, flag("kv_window")] = None,
+    kv_heads: Annotated[str | None, flag("kv_heads")] = None,
+    kv_review: Annotated[int | None, flag("kv_review")] = None,
+    kv_page: Annotated[int | None, flag("kv_page")] = None,
+    kv_tier: Annotated[str | None, flag("kv_tier")] = None,
     memory: Annotated[
         str | None,
         _option("--memory", "BYTES", "Memory of each rank, such as 80GB: shows how many slots fit.", MACHINE),
@@ -118,6 +127,10 @@ def plan(
         ),
     ] = None,
     lanes: Annotated[int, _option("--lanes", "N", "Prompts in staging at once.", MACHINE, show=True)] = 1,
+    chunk: Annotated[
+        int,
+        _option("--chunk", "TOKENS", "Prompt tokens in a pass, as serve on a CPU; 2048 on a GPU.", MACHINE, show=True),
+    ] = DEFAULT_CHUNK,
     weights_dtype: Annotated[
         str | None,
         _option("--weights,--weights-dtype", "TYPE", "bf16, int8, int4 or a dtype; as published by default.", MACHINE),
@@ -138,6 +151,7 @@ def plan(
     from ringkv.plan.report import PlanRequest, find_shape, report
 
     shape = find_shape(model)
+    chosen = {"kv_policy": kv_policy, "kv_window": kv_window, "kv_heads": kv_heads, "kv_review": kv_review}
     longest = parse_count(tokens, "tokens")
     request = PlanRequest(
         tokens=longest,
@@ -145,11 +159,15 @@ def plan(
         prefill_workspace=parse_count(prefill_workspace, "prefill_workspace"),
         budget=_budget(parse_count(budget, "kv_budget"), kv_compression, longest or shape.context),
         lanes=lanes,
+        chunk=chunk,
         tensor_parallel=tensor_parallel,
         attention_parallel=cast("AttentionParallel | None", attention_parallel),  # `report` checks it too
         dtype=dtype,
         kv_format=cast("PlaneFormat", kv_format),  # `report` checks it
         kv_format_skip=kv_format_skip,
+        kv_page=kv_page,
+        kv_tier=kv_tier,
+        kv=changed(KVChoice(), {name: value for name, value in chosen.items() if value is not None}),
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
@@ -218,7 +236,7 @@ def _print_auto(found: "Report") -> None:
 
 def _staged(found: "Report") -> str:
     """Return what is staged of a prompt, if it is less than the longest one."""
-    return "" if found.staged_tokens == found.prompt_tokens else f", {found.staged_tokens:,} of them staged"
+    return "" if found.staged_tokens >= found.prompt_tokens else f", {found.staged_tokens:,} of them staged"
 
 
 def _served(found: "Report") -> str:
@@ -256,6 +274,7 @@ def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
         "entries ": lambda row: f"{row.entries:,}",
         "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
+    in_files = {"on disk per slot ": lambda row: show_bytes(row.file_bytes)}
     slot_count = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
     totals = {
         "total with one slot " if found.memory is None else "total ": lambda row: show_bytes(row.total_bytes),
@@ -266,4 +285,11 @@ def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
         "max tok/s ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
     has_memory, has_bandwidth = found.memory is not None, found.rows[0].step_seconds is not None
-    return always | (slot_count if has_memory else {}) | totals | (timing if has_bandwidth else {})
+    has_files = any(row.file_bytes for row in found.rows)
+    return (
+        always
+        | (in_files if has_files else {})
+        | (slot_count if has_memory else {})
+        | totals
+        | (timing if has_bandwidth else {})
+    )

@@ -1,0 +1,49 @@
+"""slot_format: how slots store keys and values, from the user's settings."""
+
+from typing import get_args
+
+from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import CALIBRATED, PAGES, WATCHING, KVChoice
+from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
+from ringkv.plan.checks import at_least, one_of
+from ringkv.plan.kv_settings import SlotSettings
+
+IN_MEMORY = (None, "memory")  # values of `kv_tier`
+
+
+def slot_format(model: Cached, settings: SlotSettings, kv: KVChoice, ranks: int) -> SlotFormat:
+    """Return the format for a default choice. Raises `InvalidRequest`, naming what the model cannot have."""
+    _check_pages_are_read(settings, kv)
+    format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", settings.kv_format, "plain")
+    skipped = at_least(0, "kv_format_skip", settings.kv_format_skip, SKIPPED[format])
+    pages = _pages(settings) if kv.reads_pages else None
+    review = kv.review if kv.policy in WATCHING else 0
+    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review, kv.policy in CALIBRATED)
+    check_slot_format(model, slots)
+    check_heads_of_ranks(slots, ranks)
+    check_weigh(model.groups, kv)
+    return slots
+
+
+def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
+    """Raise InvalidRequest for a setting of pages if nothing reads them."""
+    if kv.read is not None and kv.policy != "snapkv":
+        raise InvalidRequest(
+            f"kv_read {kv.read} is for kv_policy snapkv, and it is {kv.policy}; choose snapkv, or leave kv_read out",
+            "kv_read",
+        )
+    for name in ("kv_page", "kv_digest", "kv_tier"):
+        value = getattr(settings, name)
+        if value is not None and not kv.reads_pages:
+            raise InvalidRequest(
+                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
+                name,
+            )
+
+
+def _pages(settings: SlotSettings) -> Pages:
+    size = PAGES[0] if settings.kv_page is None else settings.kv_page
+    if size not in PAGES:
+        raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
+    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY)
