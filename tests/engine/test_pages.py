@@ -232,6 +232,7 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
     assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * 2 * width * item + 16 * layers
+    assert (filed.limits.tier, filed.limits.tier_bytes) == (str(tmp_path), CAPACITY * layers * heads * 2 * width * item)
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:
         assert sum(str(tmp_path) in line for line in maps) == 2  # keys and values

@@ -63,6 +63,15 @@ def test_the_text_says_why_a_policy_was_chosen() -> None:
     assert lines == ["policy: streaming, budget 512", "policy: streaming, budget 512 (auto: every token fits)"]
 
 
+def test_the_text_names_the_directory_and_the_space_of_files_that_hold_entries() -> None:
+    tiered = replace(LIMITS, tier="/var/tmp", tier_bytes=189_000_000)
+    line = "files: 378 MB on disk in /var/tmp, 189 MB per slot"
+    assert line in welcome([toy("toy", tiered)], ("127.0.0.1", 80)).splitlines()
+    ranks = replace(tiered, rank_bytes=(RankBytes(10**9, 512_000),) * 2)
+    assert f"{line[:33]} of the first of 2 ranks{line[33:]}" in welcome([toy("toy", ranks)], ("127.0.0.1", 80))
+    assert "files:" not in welcome([toy("toy")], ("127.0.0.1", 80))
+
+
 def test_the_text_says_which_prompts_are_compressed_while_they_are_prefilled() -> None:
     text = welcome([toy("toy", replace(LIMITS, prefill_workspace=256))], ("127.0.0.1", 80))
     assert "workspace: prompts over 256 tokens are compressed while prefilled, to 256 entries at most" in text

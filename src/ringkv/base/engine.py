@@ -56,6 +56,8 @@ class Limits:
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     page: int = 0  # entries of a page of slots that are read in pages, else 0
+    tier: str = ""  # directory of the files that hold the slots' entries; "": memory
+    tier_bytes: int = 0  # of one slot in these files; not in slot_bytes
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 

@@ -56,6 +56,11 @@ class Body:
         return sum(plane.nbytes for plane in (*self.planes, *self.beside))
 
     @property
+    def file_bytes(self) -> int:
+        """Bytes in files, which `bytes` leaves out."""
+        return 0
+
+    @property
     def entry_bytes(self) -> int:
         """Bytes of one entry, all layers."""
         return sum(plane.nbytes for plane in self.planes) // (self.rows * self.entries)

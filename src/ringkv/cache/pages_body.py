@@ -49,7 +49,11 @@ class PagesBody(Body):
     @property
     def bytes(self) -> int:
         """Bytes in memory."""
-        return sum(one.nbytes for one in (*(() if _pages(self.group).on_disk else self.planes), *self.beside))
+        return super().bytes - self.file_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(plane.nbytes for plane in self.planes) if _pages(self.group).on_disk else 0
 
     def take(
         self,

@@ -73,6 +73,11 @@ class Batch:
         return sum(body.row_bytes for body in self.bodies)
 
     @property
+    def tier_bytes(self) -> int:
+        """Bytes of one slot in files."""
+        return sum(body.file_bytes // body.rows for body in self.bodies)
+
+    @property
     def sampler_bytes(self) -> int:
         """Bytes of the logits and the sampling state of all slots, with drafts."""
         return self.logits.nbytes + self._sampling.nbytes + self._drafts.nbytes

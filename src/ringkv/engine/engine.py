@@ -74,6 +74,8 @@ class LocalEngine:
             max_step=config.max_step,
             kv_format=config.kv_format,
             page=config.kv_page,
+            tier="" if config.kv_tier is None else str(config.kv_tier),
+            tier_bytes=self.batch.tier_bytes,
             slot_ranks=config.slot_ranks,
         )
 

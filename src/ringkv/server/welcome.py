@@ -35,12 +35,21 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
         f"cache: {show_cache(limits)}",
         f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}{_chosen(model.kv_why)}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
+        *_tier(limits),
         *_workspace(limits.prefill_workspace),
     )
 
 
 def _chosen(why: str) -> str:
     return f" (auto: {why})" if why else ""
+
+
+def _tier(limits: Limits) -> tuple[str, ...]:
+    """Return a line if entries are in files."""
+    each, ranks = limits.tier_bytes, len(limits.rank_bytes)
+    first = f" of the first of {ranks} ranks" if ranks else ""
+    line = f"files: {show_bytes(limits.slots * each)} on disk in {limits.tier}{first}, {show_bytes(each)} per slot"
+    return (line,) if each else ()
 
 
 def _workspace(size: int) -> tuple[str, ...]:
