@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
+from ringkv.base.kv import Layout
 from ringkv.base.workspace import Workspace
-from ringkv.scheduler.costs import Costs, Work, chunk_work
+from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
 
 
 def seconds(work: Work, speed: float = 1.0) -> float:
@@ -68,3 +69,11 @@ def test_a_compacted_lane_costs_the_pairs_of_what_it_holds_and_its_compaction() 
     assert chunk_work(0, 256, bounded) == chunk_work(0, 256)
     assert chunk_work(256 + 64 * 50, 256 + 64 * 51, bounded) == chunk_work(192, 256) + Work(ends=1, moved=256)
     assert chunk_work(256 + 64 * 50 + 32, 256 + 64 * 51, bounded) == chunk_work(224, 256)
+
+
+def test_a_review_costs_an_end_and_the_pairs_of_the_newest_tokens_and_what_the_slot_holds() -> None:
+    """A prompt of 30 in 40 entries leaves 10 before the slot is full; then 8 are evicted at once."""
+    layout = Layout(30, 4, 22, 4, protected=30, base=30, ring=10, wraps=False, review=8)
+    due = {seen: review_work(layout, seen) for seen in range(30, 60) if review_work(layout, seen) != Work()}
+    found = {seen: (work.pairs, work.ends) for seen, work in due.items()}
+    assert found == {32: (2 * 32, 1), 40: (8 * 40, 1), 48: (8 * 40, 1), 56: (8 * 40, 1)}

@@ -10,6 +10,7 @@ import pytest
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk
 from ringkv.base.events import Event, Finished, Token, TokenLogprob
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.loop import Loop
@@ -122,6 +123,29 @@ def test_the_time_between_two_tokens_stays_within_max_step(bound: float) -> None
     late = found[len(found) // 4 :]  # the costs are known by then
     assert sum(gap <= 1.2 * bound for gap in late) >= 0.99 * len(late)
     assert max(late) > 0.5 * bound, "prompts could have been prefilled faster"
+
+
+@dataclass
+class Reviewing(Timed):
+    """A slot is reviewed every 20 tokens, which takes 0.4 s."""
+
+    def compress(self, lane: int, choice: KVChoice) -> Layouts:
+        return tuple(one._replace(review=20) for one in super().compress(lane, choice))
+
+    def forward(self, drafts: Any = None) -> None:
+        for slot in self.slots.values():
+            layout = toy.layout(len(slot.request.tokens), self.default_kv, self.limits.capacity)._replace(review=20)
+            self.clock += 0.4 * layout.is_due(len(slot.tokens))
+        super().forward(drafts)
+
+
+def test_prompts_leave_time_for_reviews() -> None:
+    engine = Reviewing(limits(max_step=1.0))
+    loop, random = Loop(engine, clock=lambda: engine.clock), Random(5)
+    for n in range(100):
+        loop.submit(prompt(f"{n}", random.choices(range(97), k=random.randint(5, 300)), random.randint(20, 60)))
+    found = list(gaps(loop, engine, []))
+    assert max(found[len(found) // 4 :]) <= 1.0  # the costs are known by then
 
 
 def test_prompts_get_as_long_as_decoding_if_that_takes_most_of_max_step() -> None:

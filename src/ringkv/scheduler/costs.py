@@ -6,6 +6,7 @@ state is a slow random walk, so they adapt if the machine gets slower. A margin 
 
 from typing import NamedTuple
 
+from ringkv.base.kv import Layout
 from ringkv.base.workspace import Workspace
 
 DRIFT = 0.01  # standard deviation of a weight's change from one measurement to the next, relative to the weight
@@ -19,9 +20,9 @@ SURE = 16  # measurements after which outliers are recognised
 class Work(NamedTuple):
     """What happens between two samplings.
 
-    rows: of passes. pairs: of a prompt's token and a token before it, that attention scores. entries: of slots, that
-    decode attention reads. ends: prompts that are compressed and inserted, or compacted. moved: tokens that are copied
-    to or from the staging, or in it.
+    rows: of passes. pairs: of a token and one before it, that a prompt's attention or a review scores. entries: of
+    slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots that are
+    reviewed. moved: tokens that are copied to or from the staging, or in it.
     """
 
     rows: int = 0
@@ -43,6 +44,13 @@ def chunk_work(start: int, stop: int, workspace: Workspace | None = None) -> Wor
     first, last = start - dropped, stop - dropped
     work = Work(rows=stop - start, pairs=(last * last - first * first) // 2)
     return work + Work(ends=1, moved=workspace.size) if workspace and workspace.compacts(start) else work
+
+
+def review_work(layout: Layout, seen: int) -> Work:
+    """Return the work of reviewing a slot that has seen so many tokens, before it is fed; none if it is not due."""
+    if not layout.is_due(seen):
+        return Work()
+    return Work(pairs=min(layout.review, seen - layout.prompt) * layout.live(seen), ends=1)
 
 
 class Costs:

@@ -29,7 +29,7 @@ from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
-from ringkv.scheduler.costs import Costs, Work, chunk_work
+from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
 from ringkv.scheduler.deadlines import Deadlines
 from ringkv.scheduler.free_slots import FreeSlots
 from ringkv.scheduler.job import Job, PendingPrompt
@@ -334,6 +334,7 @@ class Scheduler:
     def _feed(self) -> None:
         """Count the tokens that the next pass feeds."""
         self._forward_is_due, self._fed = False, True
+        self._work += self._reviews()
         for job in self._running.values():
             job.fed += 1
         self._work += self._feeding()
@@ -342,6 +343,11 @@ class Scheduler:
         """The work of feeding each slot a token."""
         live = sum(job.layout.live(len(job.request.tokens) + job.fed) for job in self._running.values() if job.layout)
         return Work(rows=len(self._running), entries=live)
+
+    def _reviews(self) -> Work:
+        """The work of reviewing slots before they are fed."""
+        running = [(job.layout, len(job.request.tokens) + job.fed) for job in self._running.values()]
+        return sum((review_work(layout, seen) for layout, seen in running if layout), Work())
 
     def _forward(self) -> Forward:
         self._feed()
@@ -379,7 +385,7 @@ class Scheduler:
         """Return the chunks of the next pass: as many as fit into the time that running requests may wait."""
         if not self._limits.packs:
             return [prompts[0].next_chunk(self._limits.chunk)]
-        unit, before = self._limits.unit, self._work + (self._feeding() if feed else Work())
+        unit, before = self._limits.unit, self._work + (self._reviews() + self._feeding() if feed else Work())
         self._passes += 1
         prompts = in_order(prompts, self._passes)
         bounded = bool(self._running) and self._limits.max_step > 0
