@@ -257,7 +257,5 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
-    with pytest.raises(
-        InvalidRequest, match="kv_format fp8, nor is kv_read; choose plain or int8"
-    ):
+    with pytest.raises(InvalidRequest, match="kv_format fp8, nor is kv_read; choose plain or int8"):
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="fp8"))

@@ -186,6 +186,35 @@ def test_a_policy_with_statistics_and_one_with_queries_are_refused_together(stud
         evaluate(replace(study, cells=cells), OPTIONS, tmp_path)
 
 
+def test_prompts_that_are_longer_than_the_workspace_are_answered_as_the_python_api_does(
+    study: Study, tmp_path: Path
+) -> None:
+    length, options = 1536, replace(OPTIONS, prefill_workspace=1024)
+    cells = crossed(("snapstream",), ("8x",), KVChoice())
+    evaluate(
+        replace(study, tasks=("vt",), cells=cells, lengths=(length,), places=("inside",), count=1), options, tmp_path
+    )
+    prompts = PromptBuilder(Path(study.model), length, 4096)
+    sample = next(iter(TASKS["vt"].samples(Source((length,), 1, 0, None, prompts.count_tokens))))
+    tokens = list(prompts.make(sample, "inside").tokens)
+    assert len(tokens) > 1024
+    llm = LLM(study.model, kv_budget=192, prompt_tokens=2048, prefill_workspace=1024, dtype="float32", graphs="off")
+    params = SamplingParams(max_tokens=sample.answer_tokens)
+    result = llm.generate([tokens], params, kv=cells[0].of(len(tokens), 60))[0]
+    (ours,) = records(tmp_path)
+    assert (ours.error, ours.text) == (None, llm.tokenizer.decode(result.token_ids))
+
+
+def test_a_policy_that_keeps_every_token_is_refused_with_a_workspace_that_prompts_exceed(
+    study: Study, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, prefill_workspace=LENGTH - 1)
+    with pytest.raises(InvalidRequest, match=r"policies has full.* more than 639 tokens.*leave full out of policies"):
+        evaluate(study, options, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert evaluate(study, replace(options, prefill_workspace=2048), tmp_path, seconds=0)
+
+
 def test_perplexity_through_decode_steps_equals_that_of_the_prompt_if_nothing_is_evicted(
     study: Study, tmp_path: Path
 ) -> None:

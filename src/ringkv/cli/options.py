@@ -50,22 +50,26 @@ class _Models:
 
 
 @dataclass(frozen=True)
-class _Lengths:
-    prompt_tokens: Annotated[
-        int | None,
-        _machine(
-            "--max-prompt",
-            "TOKENS",
-            "Longest prompt. Default: the model's context, at most 32768, or less if memory is short.",
-        ),
-    ] = None
+class _Workspace:
     prefill_workspace: Annotated[
         int | None,
         _machine(
             "--prefill-workspace",
             "TOKENS",
             "Staged tokens of one prompt at most; a longer prompt is compressed while it is prefilled. "
-            "Default: --max-prompt, so that prompts are prefilled exactly.",
+            "Default: the longest prompt, so that prompts are prefilled exactly.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Lengths(_Workspace):
+    prompt_tokens: Annotated[
+        int | None,
+        _machine(
+            "--max-prompt",
+            "TOKENS",
+            "Longest prompt. Default: the model's context, at most 32768, or less if memory is short.",
         ),
     ] = None
     output_tokens: Annotated[
@@ -233,7 +237,7 @@ class _ConversationSettings(_EngineSettings, _PrefixStore, TurnSettings, Selecti
 
 
 @dataclass(frozen=True)
-class StudyOptions(_StudySettings, _Model):
+class StudyOptions(_StudySettings, _Workspace, _Model):
     """Options of a command that sets policies, budgets and the longest prompt itself."""
 
 

@@ -83,6 +83,7 @@ def evaluate(
     config = load_config(folder)
     study = replace(study, lengths=study.lengths or (config.context,))
     _check(study, config.context)
+    _check_workspace(study, options.prefill_workspace)
     journal = Journal(to, _about(study, options))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens, study.prompts)
@@ -239,6 +240,18 @@ def _check(study: Study, context: int) -> None:
     if not study.cells:
         raise InvalidRequest("there is no policy to evaluate; name some with --policies", "policies")
     _check_slots([cell.choice for cell in study.cells])
+
+
+def _check_workspace(study: Study, size: int | None) -> None:
+    """Raise InvalidRequest if prompts are compressed while they are prefilled, and a policy keeps every token."""
+    longest, policies = max(study.lengths), {cell.choice.policy for cell in study.cells}
+    if size is not None and size < longest and (whole := policies.intersection(KEEP_EVERY_TOKEN)):
+        raise InvalidRequest(
+            f"policies has {min(whole)}, which keeps every token, and prompts of more than {size:,} tokens, the "
+            f"prefill_workspace, are compressed while they are prefilled; leave {min(whole)} out of policies, and "
+            "evaluate it without prefill_workspace in another folder",
+            "policies",
+        )
 
 
 def _check_slots(choices: Sequence[KVChoice]) -> None:

@@ -147,3 +147,10 @@ def test_another_models_answers_are_left_alone(long_model: Path, tmp_path: Path,
     result = ask(cli, long_model, tmp_path)
     assert result.status == 2
     assert "has answers of another run: model other there" in result.last_line
+
+
+def test_a_workspace_is_refused_beside_the_full_cache_with_the_flags_to_change(cli: Cli, model_dir: Path) -> None:
+    result = cli("eval", "--model", model_dir, "--prefill-workspace", 300, "--lengths", 400, "--estimate")
+    assert result.status == 2
+    assert result.err.startswith("ringkv: policies has full, which keeps every token")
+    assert "leave full out of policies, and evaluate it without --prefill-workspace" in result.err
