@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.base.kv import HEAD_BUDGETS, WATCHING, KVChoice
+from ringkv.base.kv import WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study
@@ -32,6 +32,7 @@ READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUD
 FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS, **READING}
 PAGE_OF: Mapping[str, int] = {"recall-qwen": 32, "recall-16-qwen": 16}
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
+DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
@@ -140,7 +141,7 @@ def shares() -> list[Cell]:
 
 def divided() -> list[Cell]:
     """Return our default and KeyDiff at half of the prompt, by what heads divide."""
-    choices = (replace(choice, heads=heads) for choice in (KVChoice(), KEYDIFF) for heads in HEAD_BUDGETS)
+    choices = (replace(choice, heads=heads) for choice in (KVChoice(), KEYDIFF) for heads in DIVIDED)
     return [FULL, *(Cell(choice, "2x") for choice in choices)]
 
 

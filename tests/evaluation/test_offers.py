@@ -86,6 +86,6 @@ def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) 
 
 
 def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:
-    encoded = Served(served.model, served.folder, served.config, Options(kv_format="int8"))
+    encoded = Served(served.model, served.folder, served.config, Options(kv_format="fp8"))
     assert encoded.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
     assert served.usable(("full", "arkvale")) == ["full", "arkvale"]  # kv_page is for arkvale alone

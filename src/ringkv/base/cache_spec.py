@@ -271,8 +271,9 @@ class LayerGroup(NamedTuple):
 
     def file_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in files, all layers."""
-        planes = self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes
-        return len(self.layers) * planes if self._is_on_disk else 0
+        if not self._is_on_disk:
+            return 0
+        return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes)
 
     def step_bytes(self, capacity: int, read: int, item: int) -> int:
         """Return the bytes that a step reads of a full slot, all layers: `read` entries and all digests if in pages."""
