@@ -44,6 +44,7 @@ METRICS: Mapping[str, Metric] = {
     "step_bytes": BYTES,
     "over_shortest": RATIO,
     "over_kept": RATIO,
+    "over_equal": RATIO,
     # flat: the whole run, then each stage
     **{f"{part}_bytes": BYTES for part in ("weights", "slots", "staging", "early", "late", "remainder", "growth")},
     "peak_bytes": Metric("B", "max"),

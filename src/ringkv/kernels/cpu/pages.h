@@ -64,18 +64,21 @@ class PromisedShares {
   // `digests`: of page 0. Returns a share for each of the pages 0 .. stop - 1.
   const float* operator()(const T* query, int64_t queries, int64_t width, const T* digests, int64_t stop, float scale) {
     split(query, queries, width);
-    best_.assign(stop, -std::numeric_limits<float>::infinity());
-    scores_.resize(kGroupHeads * stop);
+    padded_ = (stop + kLanes - 1) / kLanes * kLanes;
+    best_.assign(padded_, kNothing);
+    scores_.assign(kGroupHeads * padded_, kNothing);
     block_.resize(kGroupHeads * kBlock);
     for (int64_t from = 0; from < queries; from += kGroupHeads)
       for_group(std::min(kGroupHeads, queries - from), [&](auto count) {
         score<decltype(count)::value>(parts_.data() + from * 2 * width, digests, stop, 2 * width, scale);
-        for (int64_t g = 0; g < count; ++g) take(scores_.data() + g * stop, stop);
+        for (int64_t g = 0; g < count; ++g) take(scores_.data() + g * padded_);
       });
     return best_.data();
   }
 
  private:
+  static constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
   // The positive and the negative part of each query, whose product with upper and lower bounds is the most of q . k.
   void split(const T* query, int64_t queries, int64_t width) {
     parts_.resize(queries * 2 * width);
@@ -90,33 +93,37 @@ class PromisedShares {
   void score(const T* parts, const T* digests, int64_t stop, int64_t width, float scale) {
     for (int64_t at = 0; at < stop; at += kBlock) {
       const int64_t count = std::min(kBlock, stop - at), whole = count / kLanes * kLanes;
-      some<G>(parts, digests, at, whole, stop, width, scale);
+      some<G>(parts, digests, at, whole, width, scale);
       // The last ones in a vector with others, so that equal digests have equal scores.
       const int64_t last = whole == count || at + count < kLanes ? at + whole : at + count - kLanes;
-      some<G>(parts, digests, last, at + count - last, stop, width, scale);
+      some<G>(parts, digests, last, at + count - last, width, scale);
     }
   }
   template <int G>
-  void some(const T* parts, const T* digests, int64_t at, int64_t count, int64_t stop, int64_t width, float scale) {
+  void some(const T* parts, const T* digests, int64_t at, int64_t count, int64_t width, float scale) {
     const T* rows = digests + at * width;
     score_rows<T, G>(parts, rows, rows, count, width, scale, block_.data());
-    for (int64_t g = 0; g < G; ++g) std::copy_n(block_.data() + g * kBlock, count, scores_.data() + g * stop + at);
+    for (int64_t g = 0; g < G; ++g) std::copy_n(block_.data() + g * kBlock, count, scores_.data() + g * padded_ + at);
   }
   // Raises the best shares to those of one query. NaN promises nothing, infinity the most that a float can.
-  void take(float* scores, int64_t stop) {
-    float top = -std::numeric_limits<float>::infinity();
-    for (int64_t i = 0; i < stop; ++i) {
-      scores[i] = std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity()
-                                        : std::min(scores[i], std::numeric_limits<float>::max());
-      top = std::max(top, scores[i]);
+  void take(float* scores) {
+    const Vec nothing(kNothing), most(std::numeric_limits<float>::max());
+    Vec tops = nothing, sums(0.f);
+    for (int64_t i = 0; i < padded_; i += kLanes) {
+      const Vec one = Vec::loadu(scores + i), real = Vec::blendv(one, nothing, one != one);
+      const Vec finite = at::vec::minimum(real, most);
+      finite.store(scores + i);
+      tops = at::vec::maximum(tops, finite);
     }
+    const float top = at::vec::vec_reduce_all<float>([](Vec& x, Vec& y) { return at::vec::maximum(x, y); }, tops);
     if (std::isinf(top)) return;
-    float sum = 0.f;
-    for (int64_t i = 0; i < stop; ++i) sum += std::exp(scores[i] - top);
-    const float all = top + std::log(sum);
-    for (int64_t i = 0; i < stop; ++i) best_[i] = std::max(best_[i], scores[i] - all);
+    for (int64_t i = 0; i < padded_; i += kLanes) sums = sums + (Vec::loadu(scores + i) - Vec(top)).exp();
+    const Vec all(top + std::log(sum_of(sums)));
+    for (int64_t i = 0; i < padded_; i += kLanes)
+      at::vec::maximum(Vec::loadu(best_.data() + i), Vec::loadu(scores + i) - all).store(best_.data() + i);
   }
 
+  int64_t padded_ = 0;
   std::vector<T> parts_;
   std::vector<float> scores_, block_, best_;
 };
