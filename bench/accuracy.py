@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.answers import pack, records, unpack
 from bench.data import DATA
 from bench.results import table
-from bench.studies import ABOUT, FORMAT_OF, PAGE_OF, STUDIES
+from bench.studies import ABOUT, FORMAT_OF, STUDIES
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import HEAD, row, write
@@ -54,7 +54,6 @@ def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
             slots=args.slots,
             graphs=args.graphs,
             kv_format=FORMAT_OF.get(args.study, "plain"),
-            kv_page=PAGE_OF.get(args.study),
         )
         for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
             print(sentence)

@@ -30,10 +30,10 @@ CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
 CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
 READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
 FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS, **READING}
-PAGE_OF: Mapping[str, int] = {"recall-qwen": 32, "recall-16-qwen": 16}
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
+LOOKED_UP = ("registers", "dictionary_75", "dictionary_140")
 HARD_NEEDLES = ("niah_single_3", "niah_multikey_2", "niah_multivalue")
 SLOT_TASKS = ("niah_single_3", "niah_multikey_2", "vt")
 NEEDLES = (*EASY_NEEDLES, *HARD_NEEDLES, "niah_single_1", "niah_multikey_3", "niah_multiquery")
@@ -145,9 +145,9 @@ def divided() -> list[Cell]:
     return [FULL, *(Cell(choice, "2x") for choice in choices)]
 
 
-def recalled() -> list[Cell]:
-    """Return the full cache, and pages that steps read of it."""
-    return [FULL, *(Cell(KVChoice("arkvale"), budget) for budget in BUDGETS)]
+def later(*budgets: str) -> list[Cell]:
+    """Return the full cache, pages that steps read of it, and KeyDiff, for questions in the next turn."""
+    return [FULL, *(Cell(choice, budget) for budget in budgets for choice in (KVChoice("arkvale"), KEYDIFF))]
 
 
 def small_models() -> list[Cell]:
@@ -185,10 +185,9 @@ ABOUT: Mapping[str, str] = {
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
-    **{
-        study: f"RULER with the question later, pages of {size} are read, Qwen2.5-Coder-1.5B"
-        for study, size in PAGE_OF.items()
-    },
+    "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
+    "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
+    "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "heads-qwen": "RULER with the question later, heads that divide the entries, Qwen2.5-Coder-1.5B",
     **{study: f"RULER with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in SLOTS.items()},
     **{study: f"LongBench with slots in {form}, by budget, Qwen2.5-Coder-1.5B" for study, form in READING.items()},
@@ -215,7 +214,9 @@ STUDIES: Mapping[str, Study] = {
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
-    **{study: Study(QWEN, LATER_TASKS, recalled(), (2048,), ("after",), count=4, seed=6) for study in PAGE_OF},
+    "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
+    "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
+    "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=3) for study in READING},
