@@ -250,8 +250,11 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
     assert refused.value.param == "kv_policy"
     with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_read 64"):
         whole.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=64)))
-    with pytest.raises(BudgetTooSmall, match=r"kv_read 12 is less than 4 sinks and 8 in its window .* raise it to 13"):
+    with pytest.raises(
+        BudgetTooSmall, match=r"kv_read 12 is less than 4 sinks and 8 in its window .* raise it to 13"
+    ) as refused:
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=12)))
+    assert refused.value.param == "kv_read"
     paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=13)))
     with pytest.raises(PromptTooLong, match="256"):
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))

@@ -25,6 +25,11 @@ def test_what_evicts_nothing_is_chosen_up_to_the_byte_where_it_fits(options: dic
     assert named.kv_why == ""
 
 
+def test_an_unknown_policy_is_refused_with_auto_among_the_others() -> None:
+    with pytest.raises(InvalidRequest, match=r"kv_policy is 'arkval'; .*arkvale.*triattention, auto"):
+        resolved(kv_policy="arkval")
+
+
 def test_a_tier_is_for_arkvale_whatever_fits(tmp_path: Path) -> None:
     need = engine_footprint(SMOLLM2, resolved(slots=4, kv_policy="arkvale", kv_tier=str(tmp_path))).total(4)
     found = resolved(slots=4, kv_policy="auto", kv_tier=str(tmp_path), memory=need)

@@ -37,7 +37,8 @@ def _check_read(choice: KVChoice) -> None:
     if choice.policy == "snapkv" and choice.read is not None and choice.read < least:
         raise BudgetTooSmall(
             f"kv_read {choice.read} is less than {choice.sinks} sinks and {choice.window} in its window and 1 "
-            f"selected; raise it to {least}, or lower kv_sinks or kv_window"
+            f"selected; raise it to {least}, or lower kv_sinks or kv_window",
+            "kv_read",
         )
 
 

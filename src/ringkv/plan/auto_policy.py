@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.models.config import ModelConfig
+from ringkv.plan.checks import one_of
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import AUTO, Options
@@ -59,7 +61,7 @@ def settled(
 
     available: bytes that the engine may use. What else the options leave open is not lowered to make a policy fit.
     """
-    if options.kv_policy != AUTO:
+    if one_of((*POLICIES, AUTO), "kv_policy", options.kv_policy, KVChoice().policy) != AUTO:
         return options, ""
     tried = replace(options, kv_policy=candidate(options))
     attempt = Attempt(str(tried.kv_policy), _obstacle(model_dir, config, tried, available))
