@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 
@@ -10,7 +10,7 @@ from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.made import make_random
 from bench.device.scale import Scale
-from ringkv.base.cache_spec import IN_CHUNKS, CacheSpec, LayerGroup
+from ringkv.base.cache_spec import IN_CHUNKS, CacheSpec, LayerGroup, PlaneFormat
 from ringkv.base.kv import SINKS
 from ringkv.base.zip_sizes import CHUNK
 from ringkv.cache.formats.registry import FORMATS
@@ -19,7 +19,6 @@ from ringkv.kernels.decode_attend_heads import decode_attend_heads
 from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
 from ringkv.kernels.experts import experts
 from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.models.slot_formats import ON_CUDA
 
 PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
@@ -99,7 +98,7 @@ def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
         q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
         slot = torch.arange(slots, device=scale.device).int()
         live = torch.full_like(slot, entries)
-        for name in ON_CUDA:
+        for name in get_args(PlaneFormat):
             group = LayerGroup((0,), CacheSpec.grouped(heads, width).stored_as(name), groups)
             body = allocate_slots(group, slots, entries, zeros)
             for plane in body.planes:

@@ -190,7 +190,8 @@ def test_what_it_cannot_do_is_refused(engine: LocalEngine, calibrated_dir: Path,
         engine.admit(asked(50, turns="continue"))
     engine.admit(asked(50, review=30))  # no queries are kept, so a review may have more tokens than the default
     refused("not implemented for kv_format int8; choose plain", dtype="bfloat16", kv_format="int8")
-    refused("speculate 3 is not implemented for policies that watch decoding", speculate=3)
+    refused("kv_turns continue is not implemented for kv_policy triattention", kv=replace(KV, turns="continue"))
+    refused("speculate 3 is not implemented for policies that review slots", speculate=3)
     refused("keep as much in each head; leave kv_heads out", kv=replace(KV, heads="adaptive"))
     tiny.save(tmp_path, "Llama")
     with pytest.raises(InvalidRequest, match=f"there are none; make them once with `ringkv calibrate {tmp_path}`"):

@@ -197,7 +197,7 @@ def test_what_watching_cannot_do_is_refused(watched: LocalEngine, llama_dir: Pat
         watched.admit(asked(40, protect=((4, 33),)))
     with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain"):
         started(llama_dir, dtype="bfloat16", kv_format="int8")
-    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for policies that watch decoding"):
+    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for policies that review slots"):
         started(llama_dir, speculate=3)
     with pytest.raises(InvalidRequest, match="kv_review is 256; it must be whole tokens, 1 to 255"):
         KVChoice("h2o", review=256)

@@ -113,7 +113,7 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(kv_page=16), "kv_page 16 is for kv_policy arkvale, and it is snapstream; choose arkvale, or leave"),
+        (Options(kv_page=16), "kv_page 16 is for kv_policy arkvale, and it is snapstream; choose arkvale, or snapkv"),
         (Options(kv_read=512), "kv_read 512 is for kv_policy snapkv, and it is snapstream; choose snapkv, or leave"),
         (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier /tmp is for kv_policy arkvale, and it is snapkv"),
         (Options(kv_policy="snapkv", kv_read=512, kv_format="fp8"), "nor is kv_read; choose plain or int8"),
@@ -171,8 +171,8 @@ def test_a_model_that_has_sliding_windows_alone_is_refused(options: Options) -> 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("deepseek-v2-lite", "policies that watch decoding are not implemented for latents or shared caches"),
-        ("gemma-3n-e2b", "policies that watch decoding are not implemented for latents or shared caches"),
+        ("deepseek-v2-lite", "policies that review slots are not implemented for latents or shared caches"),
+        ("gemma-3n-e2b", "policies that review slots are not implemented for latents or shared caches"),
     ],
 )
 def test_reviews_are_refused_for_caches_that_have_none_of_their_own(model: str, message: str) -> None:

@@ -21,7 +21,7 @@ def test_what_evicts_nothing_is_chosen_up_to_the_byte_where_it_fits(options: dic
     assert [one.kv.policy for one in auto] == [policy, "snapstream"]
     assert auto[0].capacity == named.capacity
     assert auto[1].prompt_tokens == named.prompt_tokens
-    assert f"{policy} cannot be: it needs" in auto[1].kv_why
+    assert f"{policy} is not possible: it needs" in auto[1].kv_why
     assert named.kv_why == ""
 
 
@@ -64,4 +64,6 @@ def test_the_rule_alone() -> None:
     assert decide(Attempt("full", None), has_pages=False) == Decision(
         "full", "every token fits in memory, so nothing is evicted"
     )
-    assert decide(Attempt("full", "too large"), has_pages=False) == Decision("snapstream", "full cannot be: too large")
+    assert decide(Attempt("full", "too large"), has_pages=False) == Decision(
+        "snapstream", "full is not possible: too large"
+    )

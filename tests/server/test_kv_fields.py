@@ -30,6 +30,7 @@ SENT: dict[str, tuple[Any, Any]] = {
     "kv_protect": ([[2, 5], [7, 9]], ((2, 5), (7, 9))),
     "kv_turns": ("continue", "continue"),
 }
+WITH = {"kv_read": {"kv_policy": "snapkv"}}  # what a setting needs beside it
 ENDPOINTS = {
     "completions": {"prompt": "abc"},
     "chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
@@ -46,9 +47,10 @@ def test_every_setting_is_sent_here() -> None:
 @pytest.mark.parametrize("name", SENT)
 def test_every_setting_reaches_the_engine(served: Served, path: str, name: str) -> None:
     sent, expected = SENT[name]
-    assert served.post(path, **ENDPOINTS[path], **{name: sent}).status_code == 200
+    beside = WITH.get(name, {})
+    assert served.post(path, **ENDPOINTS[path], **beside, **{name: sent}).status_code == 200
     kv, field = served.engine.submitted[-1].kv, str(PER_REQUEST[name].field)
-    usual = served.engine.default_kv
+    usual = replace(served.engine.default_kv, **{one.removeprefix("kv_"): value for one, value in beside.items()})
     of_selector = PER_REQUEST[name].selectors
     changed = {"select": replace(SnapKV(), **{field: expected})} if of_selector else {field: expected}
     assert kv == replace(usual, **changed)
@@ -69,6 +71,7 @@ def test_several_settings_go_together(served: Served) -> None:
     [
         ({"kv_select": "keydiff", "kv_kernel": 5}, "kv_kernel", "kv_select keydiff takes none"),
         ({"kv_kernel": 4}, "kv_kernel", "it must be odd"),
+        ({"kv_read": 24}, "kv_read", "kv_read 24 is for kv_policy snapkv, and it is streaming"),
         ({"kv_select": "h2o"}, "kv_select", "one of snapkv, tova, keydiff, expected, kvzip"),
         ({"kv_elastic": "no"}, "kv_elastic", "boolean"),
         ({"kv_scissors": 4}, "kv_scissors", "kv_scissors is not a field"),

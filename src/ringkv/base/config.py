@@ -36,7 +36,7 @@ class EngineConfig:
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
     activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" rounds them by row
-    kv_format: PlaneFormat = "plain"  # of slots; staging and the prefix store use `dtype`
+    kv_format: PlaneFormat = "plain"  # of slots and conversations; staging and stored prompts use `dtype`
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
     kv_digest: Digest = "mean"  # what pages are selected by

@@ -47,7 +47,7 @@ class CalibratedBody(Body):
         self.positions[:, row, :, live - count : live] = torch.arange(seen - count, seen, device=self.device)
         if live < layout.capacity:
             return
-        for layer, expected in enumerate(self.expected):
+        for layer, expected in zip(range(len(self.group.layers)), self.expected, strict=True):
             planes = [one[layer, row, :, :live] for one in (*self.planes, self.positions)]
             is_fixed = fixed(planes[-1], layout, seen, choice)
             evict(planes, score(planes[0], expected, seen, is_fixed), is_fixed, layout.review)

@@ -39,7 +39,13 @@ from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_f
 from ringkv.models.calibratable import refuse_uncalibratable
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
-from ringkv.models.slot_formats import check_drafts, check_profile, check_slot_format, check_weigh
+from ringkv.models.slot_formats import (
+    check_drafts,
+    check_profile,
+    check_reviews_of_request,
+    check_slot_format,
+    check_weigh,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +66,7 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     check_turns(config.kv, model.groups, config.kv_format)
     check_slot_format(model, config.slot_format)
     check_drafts(config.slot_format, config.speculate)
+    check_reviews_of_request(model.groups, config.kv)
     check_weigh(model.groups, config.kv)
     check_profile(config.kv.heads, bool(config.head_shares))
     if config.slot_format.calibrated:

@@ -29,12 +29,13 @@ def fill(slot: ZipSlots, keys: Tensor, values: Tensor, fixed: int, saliency: Ten
     n, sinks = keys.shape[1], min(SINKS, fixed)
     chunks = max(0, n - fixed - 1) // CHUNK
     slot.plain_keys[:, :sinks], slot.plain_values[:, :sinks] = keys[:, :sinks], values[:, :sinks]
-    slot.counts[:] = slot.counts.new_tensor([sinks, 0, fixed - sinks, chunks, 0])
+    counts = [sinks, 0, fixed - sinks, chunks, 0]
+    slot.counts[:] = slot.counts.new_tensor(counts)
     for first in (0, *range(1, 1 + chunks, AT_ONCE)):
         count = min(AT_ONCE, 1 + chunks - first) if first else 1
         start = fixed + (first - 1) * CHUNK if first else sinks
         part = slice(start, start + count * CHUNK if first else fixed)
-        _encode(slot, place(slot.held(), first), keys[:, part], values[:, part], saliency[:, part], count)
+        _encode(slot, place(counts, first), keys[:, part], values[:, part], saliency[:, part], count)
     rest = slice(fixed + chunks * CHUNK, n)
     _fill_buffer(slot, keys[:, rest], values[:, rest], saliency[:, rest])
 

@@ -8,7 +8,6 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
-ON_CUDA: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4", "turbo4", "zipcache")
 """Formats that decode attention has kernels for on CUDA."""
 ZIP_WORD = 8  # elements of 2 bits that CUDA's kernels load together
 
@@ -54,8 +53,7 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
         )
     if drafts and slots.is_reviewed:
         raise InvalidRequest(
-            f"speculate {drafts} is not implemented for policies that watch decoding; choose 0, or kv_policy "
-            "snapstream",
+            f"speculate {drafts} is not implemented for policies that review slots; choose 0, or kv_policy snapstream",
             "speculate",
         )
 
@@ -70,7 +68,7 @@ def check_handoff(slots: SlotFormat) -> None:
         )
     if slots.is_reviewed:
         raise InvalidRequest(
-            "policies that watch decoding are not implemented for prefill apart from decode; choose kv_policy "
+            "policies that review slots are not implemented for prefill apart from decode; choose kv_policy "
             "snapstream, or --role both",
             "kv_policy",
         )
@@ -93,11 +91,8 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
         raise InvalidRequest("kv_tier with a directory is not implemented on CUDA; choose memory", "kv_tier")
     if slots.pages and format != "plain":
         raise InvalidRequest(
-            f"kv_policy arkvale is not implemented for kv_format {format} on CUDA; choose plain", "kv_format"
-        )
-    if format not in ON_CUDA:
-        raise InvalidRequest(
-            f"kv_format {format} is not implemented on CUDA; choose one of {', '.join(ON_CUDA)}", "kv_format"
+            f"kv_policy arkvale is not implemented for kv_format {format} on CUDA, nor is kv_read; choose plain",
+            "kv_format",
         )
     if format != "plain" and any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(f"kv_format {format} is not implemented for latents on CUDA; choose plain", "kv_format")
@@ -187,7 +182,7 @@ def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
     """Raise InvalidRequest, naming the setting, if heads on several ranks would divide entries or be reviewed."""
     if slots.is_reviewed and ranks > 1:
         raise InvalidRequest(
-            f"policies that watch decoding are not implemented for heads on {ranks} ranks; choose kv_policy snapstream",
+            f"policies that review slots are not implemented for heads on {ranks} ranks; choose kv_policy snapstream",
             "kv_policy",
         )
     if slots.by_head and ranks > 1:
@@ -240,20 +235,19 @@ def _check_reviewed(model: Cached, slots: SlotFormat) -> None:
     """Raise InvalidRequest if slots cannot be reviewed."""
     if all(group.window is not None for group in model.groups):
         raise InvalidRequest(
-            "policies that watch decoding do not apply to a model whose layers all have a sliding window; choose "
+            "policies that review slots do not apply to a model whose layers all have a sliding window; choose "
             "kv_policy snapstream",
             "kv_policy",
         )
     if slots.name != "plain":
         raise InvalidRequest(
-            f"policies that watch decoding are not implemented for kv_format {slots.name}; choose plain", "kv_format"
+            f"policies that review slots are not implemented for kv_format {slots.name}; choose plain", "kv_format"
         )
     if slots.by_head:
-        raise InvalidRequest("policies that watch decoding keep as much in each head; leave kv_heads out", "kv_heads")
+        raise InvalidRequest("policies that review slots keep as much in each head; leave kv_heads out", "kv_heads")
     if model.shares_caches or any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(
-            "policies that watch decoding are not implemented for latents or shared caches; choose kv_policy "
-            "snapstream",
+            "policies that review slots are not implemented for latents or shared caches; choose kv_policy snapstream",
             "kv_policy",
         )
 

@@ -46,7 +46,7 @@ def decide(attempt: Attempt, has_pages: bool) -> Decision:
     """Return what auto stands for. has_pages: the user has set something of pages, which only arkvale has."""
     if attempt.obstacle is None or has_pages:
         return Decision(attempt.policy, _WHY[attempt.policy])
-    return Decision("snapstream", f"{attempt.policy} cannot be: {attempt.obstacle}")
+    return Decision("snapstream", f"{attempt.policy} is not possible: {attempt.obstacle}")
 
 
 def candidate(options: Options) -> str:

@@ -26,18 +26,24 @@ def slot_format(model: Cached, settings: SlotSettings, kv: KVChoice, ranks: int)
     return slots
 
 
-def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
-    """Raise InvalidRequest for a setting of pages if nothing reads them."""
+def check_read(kv: KVChoice) -> None:
+    """Raise InvalidRequest if a choice says how much of a slot a step reads, and its policy reads all."""
     if kv.read is not None and kv.policy != "snapkv":
         raise InvalidRequest(
             f"kv_read {kv.read} is for kv_policy snapkv, and it is {kv.policy}; choose snapkv, or leave kv_read out",
             "kv_read",
         )
+
+
+def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
+    """Raise InvalidRequest for a setting of pages if nothing reads them."""
+    check_read(kv)
     for name in ("kv_page", "kv_digest", "kv_tier"):
         value = getattr(settings, name)
         if value is not None and not kv.reads_pages:
             raise InvalidRequest(
-                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
+                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
+                f"snapkv with kv_read, or leave {name} out",
                 name,
             )
 

@@ -40,7 +40,8 @@ class HeadCounts(Document):
 
 
 class KV(Document):
-    """KV cache counters; entries are per layer and key-value head. Pages and heads are left out if all are equal."""
+    """KV cache counters; entries are per layer and key-value head. `pages` is left out unless steps read
+    some pages, `heads` unless heads hold different numbers of entries."""
 
     policy: str
     capacity: int

@@ -7,6 +7,7 @@ from typing import Any
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.plan.kv_settings import PER_REQUEST, changed
+from ringkv.plan.slot_format import check_read
 from ringkv.server.schemas import GenerationBody
 
 
@@ -20,7 +21,10 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
         return None
     _check_size(given, capacity)
     base = replace(default, budget=None) if body.kv_policy == "full" else default
-    return changed(base, given)
+    choice = changed(base, given)
+    if "kv_read" in given:
+        check_read(choice)
+    return choice
 
 
 def _check_size(given: Mapping[str, Any], capacity: int) -> None:

@@ -33,8 +33,8 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
 
 def test_a_plan_says_up_to_how_many_slots_auto_keeps_every_token(cli: Cli) -> None:
     arguments = ("plan", "--model", "llama-3.1-8b", "--reserve", "0", "--tokens", "128k", "--memory")
-    assert "--kv-policy auto: full with up to 2 slots, snapstream with more" in cli(*arguments, "80GB").out
-    assert "--kv-policy auto: snapstream\n" in cli(*arguments, "40GB").out
+    assert "auto, without a budget: full with up to 2 slots, snapstream with more" in cli(*arguments, "80GB").out
+    assert "auto, without a budget: snapstream\n" in cli(*arguments, "40GB").out
     assert "auto" not in cli(*arguments, "16GB").out
 
 
@@ -197,7 +197,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         (["--prefill-workspace", "10"], "--prefill-workspace is 10; it must be at least 1,024, because prompts are"),
         (["--prefill-workspace", "2k", "--kv-policy", "arkvale"], "--kv-policy arkvale keeps every token: a prompt of"),
         (["--kv-policy", "h2o", "--kv-budget", "40"], "--kv-budget 40 is less than 4 sinks and 10 recent and 32 free"),
-        (["--kv-policy", "h2o", "--tp", "3"], "policies that watch decoding are not implemented for heads on 3 ranks"),
+        (["--kv-policy", "h2o", "--tp", "3"], "policies that review slots are not implemented for heads on 3 ranks"),
         (["--kv-page", "16"], "--kv-page 16 is for --kv-policy arkvale, and it is snapstream"),
         (["--chunk", "0"], "--chunk is 0; it must be at least 1"),
         (["--kv-format", "int3"], "--kv-format is 'int3'; it must be one of plain, int8"),

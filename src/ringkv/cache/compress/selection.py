@@ -48,9 +48,9 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
 
 def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources: Sequence[Tensor]) -> Layouts:
     """Return the layouts of a `Selection`, with what heads got if they divide the selected entries."""
-    divided = (_is_divided(view, choice, plan) for view, plan in zip(views, plans, strict=True))
     return tuple(
-        spread(plan, source) if by_head else plan for by_head, plan, source in zip(divided, plans, sources, strict=True)
+        spread(plan, source) if plan.selected and _division(view, choice) != "equal" else plan
+        for view, plan, source in zip(views, plans, sources, strict=True)
     )
 
 
@@ -71,7 +71,7 @@ def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
         return kept(plan, None, layers * heads).view(layers, heads, -1)
     prompt = view.read()
     votes = _votes(prompt, choice, plan).view(layers, heads, -1)
-    division: HeadBudgets = choice.heads if view.group.by_head else "equal"
+    division = _division(view, choice)
     counts = _DIVISIONS[division](votes, view, choice, plan)
     if choice.weigh == "values":
         norms = output_norms(prompt, plan.sinks, plan.prompt - plan.recent, choice.select.joins_heads)
@@ -117,9 +117,9 @@ def _protected(votes: Tensor) -> int:
     return int(votes[0, 0].isinf().sum())
 
 
-def _is_divided(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
-    """Whether heads divide what a group of layers selects."""
-    return plan.selected > 0 and view.group.by_head and choice.heads != "equal"
+def _division(view: GroupView, choice: KVChoice) -> HeadBudgets:
+    """Return what the heads of a group's layers divide; those of slots of equal heads divide nothing."""
+    return choice.heads if view.group.by_head else "equal"
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

@@ -37,4 +37,4 @@ class Earlier(NamedTuple):
         for own, stored in zip(target, self.stored(layer), strict=False):
             filled = own[:, : index.shape[1]]
             kept = stored.to(own.device)[head, place.clamp(0, max(0, self.entries - 1))]
-            filled[is_earlier] = kept[is_earlier]
+            filled.copy_(torch.where(is_earlier.view(*is_earlier.shape, *[1] * (kept.dim() - 2)), kept, filled))

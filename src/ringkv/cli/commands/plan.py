@@ -226,12 +226,12 @@ def _print(found: "Report") -> None:
 
 
 def _print_auto(found: "Report") -> None:
-    """Print what `ringkv serve --kv-policy auto` would choose, if a memory was given."""
+    """Print what `ringkv serve --kv-policy auto` would choose without a budget, if a memory was given."""
     full, compressed = found.rows
     if full.slots:
-        console().print(f"\n--kv-policy auto: full with up to {full.slots:,} slots, snapstream with more")
+        console().print(f"\nauto, without a budget: full with up to {full.slots:,} slots, snapstream with more")
     elif compressed.slots:
-        console().print("\n--kv-policy auto: snapstream")
+        console().print("\nauto, without a budget: snapstream")
 
 
 def _staged(found: "Report") -> str:
