@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -16,6 +17,7 @@ from ringkv.models.config import load_config
 from ringkv.plan import floor
 from ringkv.plan.floor import Cost
 from ringkv.scheduler.round import Round, run_round
+from ringkv.text.repeat_words import repeat_words
 
 WARM_UP = 3  # output tokens of the first round, which is not counted
 
@@ -73,7 +75,10 @@ class _Side:
 
 def compare(configs: EnginePair, workload: Workload, progress: Progress = silent, limit: bool = False) -> Comparison:
     """Build both engines, then alternate between them. With `limit`, also alternate with probes of the machine."""
-    sides = [_Side(config, build(config, progress), []) for config in (configs.full, configs.compressed)]
+    sides = [
+        _Side(config, build(config, progress, partial(repeat_words, config.model_dir)), [])
+        for config in (configs.full, configs.compressed)
+    ]
     machine = Machine(torch.device(configs.full.device)) if limit else None
     for side in sides:
         progress(0, 0, f"warming up: {side.config.kv.policy}")

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,7 @@ from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
 from ringkv.engine.build import build
 from ringkv.scheduler.round import decode, make_request, run_round
+from ringkv.text.repeat_words import repeat_words
 
 WARM_UP = 3  # output tokens before the profiler starts
 TOP = 12  # operators listed for each phase
@@ -60,7 +62,7 @@ def profile(config: EngineConfig, workload: Workload, trace: Path, progress: Pro
         raise InvalidRequest(
             f"{trace.parent} is not a writable folder for {trace.name}; choose another file", "profile"
         )
-    engine = build(config, progress)
+    engine = build(config, progress, partial(repeat_words, config.model_dir))
     progress(0, 0, "warming up")
     run_round(engine, min(workload.prompt_tokens, engine.limits.chunk + 1), WARM_UP)
     progress(0, 0, "profiling")
