@@ -8,7 +8,6 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
-"""Formats that decode attention has kernels for on CUDA."""
 ZIP_WORD = 8  # elements of 2 bits that CUDA's kernels load together
 
 
