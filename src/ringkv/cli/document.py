@@ -10,10 +10,15 @@ CHAPTERS = (
 )
 
 
+def whole_manual() -> str:
+    """Return all chapters."""
+    return "\n\n".join(topics[name] for name in CHAPTERS if name in topics)
+
+
 def manual(tokens: int, count: Callable[[str], int]) -> str:
     """Return whole paragraphs of the manual, at most `tokens` as counted by `count`."""
     taken: list[str] = []
-    for paragraph in "\n\n".join(topics[name] for name in CHAPTERS if name in topics).split("\n\n"):
+    for paragraph in whole_manual().split("\n\n"):
         tokens -= count(paragraph + "\n\n")
         if tokens < 0:
             break

@@ -72,7 +72,7 @@ def test_an_interruption_says_how_to_go_on(
     ("arguments", "message"),
     [
         (("--tokens", "9"), "--tokens is 9; it must be at least 256"),
-        (("--text", "short.txt"), "short.txt gives 5 tokens, and calibration needs 256; give a longer text"),
+        (("--text", "short.txt"), "short.txt gives 5 tokens, and 256 are needed; give a longer text"),
         (("--text", "none.txt"), "none.txt cannot be read"),
     ],
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ringkv.base.config import EngineConfig
 from ringkv.engine import head_scores
 from ringkv.plan.head_profile import FILE, read
 from tests.cli.conftest import SMALL, Cli
@@ -16,6 +17,14 @@ PART = (512 - 256) // 2  # tokens, of a model with a context of 512
 @pytest.fixture
 def model(model_dir: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(model_dir, tmp_path / "model"))
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
+    """Give all heads fixed scores. Return the list of the engines that are built from now on."""
+    engines: list[EngineConfig] = []
+    monkeypatch.setattr("ringkv.engine.build.build", lambda engine, *_: engines.append(engine))
+    monkeypatch.setattr(head_scores, "head_scores", lambda *_: ((1.0, 2.0),))
+    return engines
 
 
 def test_a_model_with_a_profile_divides_its_slots_by_it(cli: Cli, model: Path) -> None:
@@ -66,4 +75,23 @@ def test_a_text_that_is_too_short_is_refused(cli: Cli, model: Path, tmp_path: Pa
     (tmp_path / "short.txt").write_text("short")
     result = cli("profile", model, "--text", tmp_path / "short.txt")
     assert (result.status, result.out) == (2, "")
-    assert f"the text gives 5 tokens, and a part has {PART}; give a longer text" in result.last_line
+    assert f"short.txt gives 5 tokens, and {PART} are needed; give a longer text" in result.last_line
+
+
+def test_a_context_without_room_to_repeat_a_text_is_refused(cli: Cli, model: Path) -> None:
+    config = model / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 300}))
+    result = cli("profile", model)
+    assert (result.status, result.out) == (2, "")
+    assert "the model's context is 300 tokens, and 384 are needed to repeat a text" in result.last_line
+
+
+def test_the_options_of_computing_are_those_of_other_commands(
+    cli: Cli, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = stand_in(monkeypatch)
+    compute = ("--weights", "int8", "--activations", "16-bit", "--threads", 1)
+    found = cli("profile", model, "--tokens", PART, *compute)
+    assert found.status == 0, found.err
+    (engine,) = engines
+    assert (engine.weights, engine.activations, engine.threads) == ("int8", "16-bit", 1)

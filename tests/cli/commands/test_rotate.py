@@ -39,7 +39,7 @@ def test_a_directory_with_content_is_refused(cli: Cli, model_dir: Path, tmp_path
         (("--weights", "int3"), "--weights is 'int3'; choose one of bf16, int8, int4"),
         (("--weights", "int8", "--group", "32"), "group is '32'; with weights int8 choose row"),
         (("--weights", "bf16", "--calibration", "x.txt"), "calibration is for rounding"),
-        (("--calibration", "short.txt"), "calibration needs 512; give a longer text"),
+        (("--calibration", "short.txt"), "512 are needed; give a longer text"),
     ],
 )
 def test_choices_that_cannot_be_are_refused(

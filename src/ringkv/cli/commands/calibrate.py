@@ -10,17 +10,16 @@ import typer
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
 from ringkv.cli.output import print_json, print_stderr
+from ringkv.cli.windows import WINDOW, Text, Tokens, read_windows
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from ringkv.base.progress import Progress
 
-WINDOW = 2048  # tokens that are prefilled as one prompt
 STEP = 512  # tokens of a pass, whose queries are kept
 TOKENS = 4 * WINDOW
 LEAST = 256
-CHARACTERS_PER_TOKEN = 16  # at most, on average
 
 Windows = Sequence[Sequence[int]]
 
@@ -28,15 +27,8 @@ Windows = Sequence[Sequence[int]]
 def calibrate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{WHAT_A_MODEL_IS}.")],
     *,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            "--text", metavar="FILE", help="A UTF-8 text like those to serve. Default: Python's language reference."
-        ),
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option("--tokens", metavar="N", help="How many tokens of the text are used at most.")
-    ] = TOKENS,
+    text: Text = None,
+    tokens: Tokens = TOKENS,
     compute: ComputeOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -55,11 +47,13 @@ def calibrate(
     from ringkv.residency.locate import locate
     from ringkv.residency.lock import locked
 
+    if tokens < LEAST:
+        raise InvalidRequest(f"tokens is {tokens}; it must be at least {LEAST}", "tokens")
     with show_progress() as progress:
         folder = locate(model, progress)
         config = load_config(folder)
         refuse_uncalibratable(config)
-        windows = _windows(folder, text, tokens, config.context)
+        windows = read_windows(folder, text, tokens, min(WINDOW, config.context), LEAST)
         progress(0, 0, "loading torch")
         with uninterrupted():
             from ringkv.weights.query_statistics import path_of, read
@@ -95,24 +89,3 @@ def _run(
     except KeyboardInterrupt:
         print_stderr("whole windows are saved; the same command goes on")
         raise
-
-
-def _windows(folder: Path, text: Path | None, most: int, context: int) -> list[list[int]]:
-    """Return the text's first tokens in whole windows. Raises InvalidRequest if there are too few."""
-    from ringkv.text.tokenizer import Tokenizer
-
-    if most < LEAST:
-        raise InvalidRequest(f"tokens is {most}; it must be at least {LEAST}", "tokens")
-    beginning = _read(text)[: most * CHARACTERS_PER_TOKEN]
-    tokens = Tokenizer.from_directory(folder).encode(beginning, add_special_tokens=False)[:most]
-    if len(tokens) < LEAST:
-        raise InvalidRequest(f"{text} gives {len(tokens):,} tokens, and calibration needs {LEAST}; give a longer text")
-    size = min(WINDOW, context, len(tokens))
-    return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]
-
-
-def _read(text: Path | None) -> str:
-    from ringkv.cli.prompts import read_file
-    from ringkv.evaluation.tasks.texts import sentences
-
-    return " ".join(sentences(None)) if text is None else read_file(str(text))

@@ -13,19 +13,22 @@ from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.config import HeadShares
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
-from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson
+from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
 from ringkv.cli.output import print_json, print_stderr
+from ringkv.cli.windows import WINDOW, Text, Tokens, read_windows
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.folders import unwritable
 from ringkv.machine.interrupts import uninterrupted
+from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
     from ringkv.engine.engine import LocalEngine
+    from ringkv.models.config import ModelConfig
 
-PART = 2048  # tokens that are measured together
-TOKENS = 8 * PART
+TOKENS = 8 * WINDOW
+SHORTEST = 64  # tokens of a part
 BESIDE = 256  # of the context: words that ask for the repetition, and whole chunks
-BUDGET, WINDOW = 256, 64  # entries of a slot, which is not used; tokens that are repeated in a pass
+BUDGET, PASS = 256, 64  # entries of a slot, which is not used; tokens that are repeated in a pass
 BINS = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)  # shares of the histogram, in averages
 WIDTH = 40  # characters of its longest bar
 
@@ -33,29 +36,23 @@ WIDTH = 40  # characters of its longest bar
 def profile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{WHAT_A_MODEL_IS}.")],
     *,
-    text: Annotated[
-        Path | None, typer.Option("--text", metavar="FILE", help="A UTF-8 text; a part of Python's manual by default.")
-    ] = None,
+    text: Text = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The file to write; beside the weights by default.")
     ] = None,
-    tokens: Annotated[
-        int, typer.Option("--tokens", metavar="N", help="How many tokens of the text are measured at most.")
-    ] = TOKENS,
-    weights: Annotated[
-        str | None, typer.Option("--weights", metavar="BITS", help="Weight precision: bf16 (default), int8 or int4.")
-    ] = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="NAME", help="cpu (default) or cuda:0.")] = None,
+    tokens: Tokens = TOKENS,
+    compute: ComputeOptions,
     as_json: AsJson = False,
 ) -> None:
     """Measure how much of the entries each head of a model needs, for --kv-heads profile.
 
-    The model repeats a text in parts, and a head's score is the attention that it pays to the original. It takes about
-    as long as two prefills. An interrupted run goes on when the command is run again.
+    The model repeats a text in parts of 2,048 tokens, and a head's score is the attention that it pays to the original.
+    It takes about as long as two prefills. An interrupted run goes on when the command is run again.
 
         ringkv profile qwen2.5-coder-1.5b
         ringkv serve --model qwen2.5-coder-1.5b --kv-heads profile
     """
+    from ringkv.models.config import load_config
     from ringkv.plan.head_profile import FILE, measure, measured, read
     from ringkv.residency.locate import locate
 
@@ -64,9 +61,11 @@ def profile(
         target = folder / FILE if out is None else out.expanduser().absolute()
         if why := unwritable(target.parent):
             raise InvalidRequest(f"{why}; or give another --out")
-        parts = _parts(folder, text, tokens)
+        config = load_config(folder)
+        size = _size(config)
+        parts, options = read_windows(folder, text, tokens, size), _options(config, size, compute)
         try:
-            measure(target, parts, _Scorer(folder, len(parts[0]), weights, device, progress), progress)
+            measure(target, parts, _Scorer(folder, config, options, progress), progress)
         except KeyboardInterrupt:
             progress.stop()
             print_stderr(f"{measured(target)} of {len(parts)} parts are measured; run the command again to go on")
@@ -80,26 +79,23 @@ def profile(
         typer.echo(f"{target} is ready; use it with --kv-heads profile{flag}")
 
 
-def _parts(folder: Path, text: Path | None, tokens: int) -> list[list[int]]:
-    """Return the text's first tokens in parts of equal length. Raises InvalidRequest if they are too few for one."""
-    from ringkv.cli.document import manual
-    from ringkv.cli.prompts import read_file
-    from ringkv.models.config import load_config
-    from ringkv.text.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.from_directory(folder)
-    size = min(PART, (load_config(folder).context - BESIDE) // 2)
-
-    def count(part: str) -> int:
-        return len(tokenizer.encode(part, add_special_tokens=False))
-
-    document = manual(tokens + PART, count) if text is None else read_file(str(text))
-    found = tokenizer.encode(document, add_special_tokens=False)[:tokens]
-    if size < 1 or len(found) < size:
+def _size(config: "ModelConfig") -> int:
+    """Return how many tokens a part has. Raises InvalidRequest if the model's context has no room to repeat one."""
+    size = min(WINDOW, (config.context - BESIDE) // 2)
+    if size < SHORTEST:
+        least = BESIDE + 2 * SHORTEST
         raise InvalidRequest(
-            f"the text gives {len(found):,} tokens, and a part has {max(size, 1):,}; give a longer text, or more tokens"
+            f"the model's context is {config.context} tokens, and {least} are needed to repeat a text; serve it with "
+            "--kv-heads global, which needs no profile"
         )
-    return [found[start : start + size] for start in range(0, len(found) - size + 1, size)]
+    return size
+
+
+def _options(config: "ModelConfig", size: int, compute: ComputeOptions) -> Options:
+    """Return the options of an engine that repeats parts of this size."""
+    longest = min(config.context, 2 * size + BESIDE)
+    sizes: dict[str, Any] = {"slots": 1, "prompt_tokens": longest, "kv_budget": BUDGET, "kv_window": PASS}
+    return Options(**sizes, **vars(compute), graphs="off")
 
 
 @dataclass
@@ -107,9 +103,8 @@ class _Scorer:
     """Scores the heads by a part of the text, in an engine that is built for the first one."""
 
     folder: Path
-    size: int  # tokens of a part
-    weights: Any
-    device: str | None
+    config: "ModelConfig"
+    options: Options
     progress: Progress
 
     def __call__(self, part: Sequence[int]) -> HeadShares:
@@ -121,20 +116,15 @@ class _Scorer:
     def _engine(self) -> "LocalEngine":
         """Raises InvalidRequest if the model's heads cannot divide a slot."""
         from ringkv.engine.device_memory import free_bytes
-        from ringkv.models.config import load_config
         from ringkv.models.slot_formats import check_slot_format
         from ringkv.plan.memory import available_bytes
-        from ringkv.plan.options import Options
         from ringkv.plan.resolve import resolve
         from ringkv.text.repeat_words import repeat_words
         from ringkv.weights.read_ahead import read_ahead
 
-        config = load_config(self.folder)
-        check_slot_format(config, SlotFormat(by_head=True))
-        longest = min(config.context, 2 * self.size + BESIDE)
-        sizes: dict[str, Any] = {"slots": 1, "prompt_tokens": longest, "kv_budget": BUDGET, "kv_window": WINDOW}
-        options = Options(**sizes, weights=self.weights, device=self.device, graphs="off")
-        engine = resolve(self.folder, config, options, available_bytes(), free_bytes(self.device))
+        check_slot_format(self.config, SlotFormat(by_head=True))
+        memory = available_bytes(), free_bytes(self.options.device)
+        engine = resolve(self.folder, self.config, self.options, *memory)
         read_ahead(self.folder)
         self.progress(0, 0, "loading torch")
         with uninterrupted():

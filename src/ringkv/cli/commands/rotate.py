@@ -8,11 +8,11 @@ import typer
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson
 from ringkv.cli.output import print_json
+from ringkv.cli.windows import read_windows
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 
 WINDOW = 1024  # tokens of a calibration window
-CHARACTERS_PER_TOKEN = 16  # at most, on average
 
 
 def rotate(
@@ -47,6 +47,7 @@ def rotate(
         ringkv rotate qwen2.5-coder-1.5b coder-rotated --calibration code.txt
         ringkv serve --model coder-rotated --weights int4
     """
+    from ringkv.models.config import load_config
     from ringkv.residency.locate import locate
     from ringkv.residency.lock import locked
     from ringkv.rotate.choice import RotationChoice
@@ -60,7 +61,8 @@ def rotate(
     refuse_existing(out)
     with show_progress() as progress:
         source = locate(model, progress)
-        windows = _windows(source, calibration, calibration_tokens) if calibration else []
+        longest = min(WINDOW, load_config(source).context)
+        windows = read_windows(source, calibration, calibration_tokens, longest) if calibration else []
         with locked(out, progress):
             write(source, out, choice, windows, progress)
     out.with_name(f".{out.name}.lock").unlink(missing_ok=True)
@@ -69,17 +71,3 @@ def rotate(
         print_json({"model": model, "directory": out, "bytes": size})
     else:
         typer.echo(f"{out} is ready ({show_bytes(size)}); run it with --model {out} --weights {weights}")
-
-
-def _windows(source: Path, text: Path, most: int) -> list[list[int]]:
-    """Return the text's first tokens in whole windows. Raises InvalidRequest if there are too few."""
-    from ringkv.cli.prompts import read_file
-    from ringkv.models.config import load_config
-    from ringkv.text.tokenizer import Tokenizer
-
-    size = min(WINDOW, load_config(source).context)
-    beginning = read_file(str(text))[: most * CHARACTERS_PER_TOKEN]
-    tokens = Tokenizer.from_directory(source).encode(beginning, add_special_tokens=False)[:most]
-    if len(tokens) < size:
-        raise InvalidRequest(f"{text} gives {len(tokens):,} tokens, and calibration needs {size:,}; give a longer text")
-    return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]
