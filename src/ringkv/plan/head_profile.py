@@ -1,6 +1,8 @@
 """head_profile: how much of the entries each key-value head needs, measured by `ringkv profile` and kept in a file.
 
-{"text": "5f3c...", "parts": 8, "scores": [[[0.11, 0.02], ...], ...]}     of a part of the text, a layer and a head
+{"text": "5f3c...", "parts": 8, "scores": [[[0.11, 0.02], ...], ...], "model": "90ab..."}
+
+A score is of a part of the text, a layer and a head.
 """
 
 import hashlib
@@ -11,25 +13,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringkv.base.config import HeadShares
+from ringkv.base.config import EngineConfig, HeadShares
 from ringkv.base.errors import BadWeights, InvalidRequest
 from ringkv.base.json_file import read_object
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
 from ringkv.models.config import ModelConfig
 from ringkv.plan.options import Options
+from ringkv.weights.files import stamps
 
 FILE = "head_profile.json"
 """Its name beside a model's weights."""
 
+Parts = Sequence[Sequence[int]]
+"""Of a text, in tokens."""
+
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """text: a digest of what is measured. parts: of the text. scores: of the parts that are measured so far."""
+    """text: a digest of its tokens. parts: of the text. scores: of the parts that are measured so far.
+
+    model: the `model_key` of what is measured; "" in an older file.
+    """
 
     text: str
     parts: int
     scores: tuple[HeadShares, ...] = ()
+    model: str = ""
 
     @property
     def shares(self) -> HeadShares:
@@ -57,17 +67,19 @@ def read(path: Path) -> HeadProfile:
     return found
 
 
-def measure(
-    path: Path, parts: Sequence[Sequence[int]], score: Callable[[Sequence[int]], HeadShares], tell: Progress
-) -> None:
+def model_key(engine: EngineConfig) -> str:
+    """Return a key of a model's files and of how an engine computes with them."""
+    computed = engine.dtype, engine.weights, engine.activations
+    return hashlib.sha256(repr((stamps(engine.model_dir), computed)).encode()).hexdigest()
+
+
+def measure(path: Path, model: str, parts: Parts, score: Callable[[Sequence[int]], HeadShares], tell: Progress) -> None:
     """Write the profile by the scores of parts of a text, unless it is there.
 
-    Each score is kept in `unfinished(path)`, from which an interrupted call goes on. The profile is replaced once all
-    are there.
+    model: the `model_key` of what computes the scores. Each is kept in `unfinished(path)`, from which an interrupted
+    call goes on. The profile is replaced once all are there.
     """
-    text, partial = hashlib.sha256(json.dumps([list(part) for part in parts]).encode()).hexdigest(), unfinished(path)
-    same = (one for one in map(_read, (path, partial)) if one and (one.text, one.parts) == (text, len(parts)))
-    found = next(same, HeadProfile(text, len(parts)))
+    found, partial = _so_far(path, model, parts), unfinished(path)
     if found.is_whole and _read(path) == found:
         return
     for part in parts[len(found.scores) :]:
@@ -82,10 +94,17 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
-def measured(path: Path) -> int:
-    """Return how many parts a profile that is being measured has so far."""
-    found = _read(unfinished(path))
-    return len(found.scores) if found else 0
+def measured(path: Path, model: str, parts: Parts) -> int:
+    """Return how many of the parts are measured."""
+    return len(_so_far(path, model, parts).scores)
+
+
+def _so_far(path: Path, model: str, parts: Parts) -> HeadProfile:
+    """Return the profile of a model by a text, as far as it is measured."""
+    text = hashlib.sha256(json.dumps([list(part) for part in parts]).encode()).hexdigest()
+    empty = HeadProfile(text, len(parts), model=model)
+    found = (one for one in map(_read, (path, unfinished(path))) if one and replace(one, scores=()) == empty)
+    return next(found, empty)
 
 
 def _read(path: Path) -> HeadProfile | None:
@@ -100,7 +119,7 @@ def _parsed(raw: dict[str, Any]) -> HeadProfile:
     scores = tuple(tuple(tuple(map(_score, layer)) for layer in part) for part in raw["scores"])
     if len({tuple(map(len, part)) for part in scores}) > 1:
         raise ValueError("parts differ in their heads")
-    return HeadProfile(str(raw["text"]), int(raw["parts"]), scores)
+    return HeadProfile(str(raw["text"]), int(raw["parts"]), scores, str(raw.get("model", "")))
 
 
 def _score(value: Any) -> float:

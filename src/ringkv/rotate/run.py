@@ -17,6 +17,7 @@ from ringkv.rotate.calibration import Calibration
 from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
 from ringkv.rotate.parts import Parts
+from ringkv.weights.files import stamps
 
 FORMAT = 1  # raise it if parts are computed otherwise, so that an interrupted run begins again
 
@@ -46,11 +47,10 @@ def refuse_existing(out: Path) -> None:
 
 def _identity(source: Path, choice: RotationChoice, windows: Windows) -> dict[str, Any]:
     """Return what the parts depend on."""
-    files = [source / "config.json", *sorted(source.glob("*.safetensors"))]
     return {
         "format": FORMAT,
         "source": str(source.resolve()),
-        "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files],
+        "files": [list(one) for one in stamps(source)],
         "calibration": hashlib.sha256(json.dumps([list(one) for one in windows]).encode()).hexdigest(),
         **asdict(choice),
     }

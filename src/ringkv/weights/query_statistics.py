@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ringkv.base.errors import BadCache
 from ringkv.machine.folders import make
+from ringkv.weights.files import stamps
 
 FORMAT = 1  # raise it if the sums are computed otherwise, so that old files are not used
 QUERIES, LENGTHS, TOKENS, SOURCE = "queries", "lengths", "tokens", "source"
@@ -52,9 +53,7 @@ def _added(before: LayerSums | None, more: LayerSums) -> LayerSums:
 
 def path_of(model_dir: Path, cache_dir: Path) -> Path:
     """Return the file of a model's statistics. Its name has a key of the model's files: names, sizes and times."""
-    files = [model_dir / "config.json", *sorted(model_dir.glob("*.safetensors"))]
-    known = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    key = hashlib.sha256(repr((FORMAT, known)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((FORMAT, stamps(model_dir))).encode()).hexdigest()[:12]
     return cache_dir / "calibrated" / f"{model_dir.name}-{key}.safetensors"
 
 

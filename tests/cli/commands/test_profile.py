@@ -95,3 +95,22 @@ def test_the_options_of_computing_are_those_of_other_commands(
     assert found.status == 0, found.err
     (engine,) = engines
     assert (engine.weights, engine.activations, engine.threads) == ("int8", "16-bit", 1)
+
+
+def test_a_profile_is_kept_for_the_same_files_and_weights_only(
+    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines, other, weights = stand_in(monkeypatch), tmp_path / "other", model / "model.safetensors"
+    shutil.copytree(model, other)
+    (other / weights.name).touch()
+
+    def builds(folder: Path, *options: object) -> int:
+        before = len(engines)
+        found = cli("profile", folder, "--tokens", PART, "--out", tmp_path / "profile.json", *options)
+        assert found.status == 0, found.err
+        return len(engines) - before
+
+    assert [builds(one) for one in (model, model, other, model)] == [1, 0, 1, 1]
+    assert [builds(model, "--weights", bits) for bits in ("bf16", "int4", "int4", "bf16")] == [0, 1, 0, 1]
+    weights.write_bytes(weights.read_bytes())
+    assert [builds(model), builds(model)] == [1, 0]

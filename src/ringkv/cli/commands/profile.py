@@ -53,7 +53,8 @@ def profile(
         ringkv serve --model qwen2.5-coder-1.5b --kv-heads profile
     """
     from ringkv.models.config import load_config
-    from ringkv.plan.head_profile import FILE, measure, measured, read
+    from ringkv.plan.complete import complete
+    from ringkv.plan.head_profile import FILE, measure, measured, model_key, read
     from ringkv.residency.locate import locate
 
     with show_progress() as progress:
@@ -64,11 +65,13 @@ def profile(
         config = load_config(folder)
         size = _size(config)
         parts, options = read_windows(folder, text, tokens, size), _options(config, size, compute)
+        key = model_key(complete(folder, config, options))
         try:
-            measure(target, parts, _Scorer(folder, config, options, progress), progress)
+            measure(target, key, parts, _Scorer(folder, config, options, progress), progress)
         except KeyboardInterrupt:
             progress.stop()
-            print_stderr(f"{measured(target)} of {len(parts)} parts are measured; run the command again to go on")
+            done = measured(target, key, parts)
+            print_stderr(f"{done} of {len(parts)} parts are measured; run the command again to go on")
             raise
     shares = read(target).shares
     if as_json:
