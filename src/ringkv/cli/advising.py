@@ -1,6 +1,5 @@
 """Show which flags of `ringkv serve` a study recommends."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
     from ringkv.evaluation.advice import Advice, Offer
-    from ringkv.evaluation.cells import Cell
+    from ringkv.evaluation.evaluate import Study
     from ringkv.evaluation.offers import Served
 
 HEAD = ("cache", "prompts ", "score ", "points lost ", "slot ", "a step reads ")
@@ -28,17 +27,20 @@ def find_served(model: str, options: Options) -> "Served":
     return Served(model, folder, load_config(folder), options)
 
 
-def print_advice(
-    served: "Served", cells: "Sequence[Cell]", answers: Path, most_lost: float, as_json: bool = False
-) -> None:
+def print_advice(served: "Served", study: "Study", answers: Path, most_lost: float, as_json: bool = False) -> None:
     """Print what each cell would cost, and the command that serves with the recommended one.
 
-    answers: the folder of the study. Raises InvalidRequest if the full cache has none there.
+    answers: the folder of the study. It may have answers of other studies, which do not count. Raises InvalidRequest if
+    the full cache has none of this one.
     """
     from ringkv.evaluation import journal
     from ringkv.evaluation.offers import advise
+    from ringkv.evaluation.pending import asked
+    from ringkv.evaluation.tasks.catalogue import select_tasks
 
-    found = advise(served, cells, list(journal.read(answers / journal.NAME)), most_lost)
+    own = asked(select_tasks(study.tasks), study.places)
+    records = [one for one in journal.read(answers / journal.NAME) if (one.task, one.place) in own]
+    found = advise(served, study.cells, records, most_lost)
     if as_json:
         print_json(found)
     else:

@@ -138,6 +138,11 @@ def _without_done(item: UnansweredPrompt, done: Mapping[Key, str]) -> Unanswered
     return replace(item, cells=tuple(cell for cell in item.cells if cell not in answered))
 
 
+def asked(tasks: Sequence[Task], places: Sequence[Place]) -> set[tuple[str, str]]:
+    """Return the names of tasks, each with each place of its question."""
+    return {(task.name, place) for task in tasks for place in places_of(task, places)}
+
+
 def places_of(task: Task, requested: Sequence[Place]) -> Sequence[Place]:
     """Places of a task's question. A text to score is always after; a question that is part of its prompt is inside."""
     if task.is_loss:

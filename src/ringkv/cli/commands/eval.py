@@ -161,11 +161,10 @@ def study(
 
     options = engine.options(SLOTS)
     served = find_served(engine.model, options) if advise else None
-    cells = crossed(_policies(policies, served), _words(budgets), settings(options))
     requested = Study(
         model=engine.model,
         tasks=names,
-        cells=cells,
+        cells=crossed(_policies(policies, served), _words(budgets), settings(options)),
         lengths=_lengths(lengths, prompts),
         places=_places(question),
         count=count,
@@ -187,7 +186,7 @@ def study(
     if seconds and not as_json:
         _report(folder)
     if seconds and served:
-        print_advice(served, cells, folder, max_loss, as_json)
+        print_advice(served, requested, folder, max_loss, as_json)
 
 
 def _check_advice(advise: bool, as_json: bool) -> None:
