@@ -1,6 +1,8 @@
 """What a study recommends, against the engines that the recommended flags start."""
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,10 @@ from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.offers import Served, advise, offers
 from ringkv.models.config import load_config
+from ringkv.plan.footprint import read_bytes
 from ringkv.plan.options import Options
+from ringkv.plan.report import PlanRequest, report
+from ringkv.plan.shapes import Shape
 from tests import chat_model
 
 OPTIONS = Options(dtype="float32", kv_window=8, kv_page=16, graphs="off", threads=2)
@@ -53,6 +58,18 @@ def test_an_offers_flags_start_an_engine_whose_slots_have_its_bytes(served: Serv
         digests = one.slot_bytes - llm.limits.capacity * llm.limits.entry_bytes
         assert one.read_bytes == held * llm.limits.entry_bytes + digests
         assert (budget == []) == (policy == "full")
+
+
+def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp_path: Path) -> None:
+    cells = [*crossed(("full", "h2o"), ("256",), KVChoice()), Cell(KVChoice("arkvale"), "256")]
+    on_disk = replace(served, options=replace(OPTIONS, kv_tier=str(tmp_path)))
+    shape = Shape.of(served.config, "tiny")
+    for one, cell in zip(offers(on_disk, cells, answers({}, cells=cells)), cells, strict=True):
+        pages = {"kv_page": 16, "kv_tier": str(tmp_path)} if cell.choice.reads_pages else {}
+        request = PlanRequest(tokens=2048, prompt_tokens=1024, kv=cell.choice, budget=256, dtype="float32", **pages)
+        row = report(shape, request).rows[-1]
+        assert one.slot_bytes == row.slot_bytes + row.file_bytes
+        assert one.read_bytes == row.step_bytes - read_bytes(shape, "bfloat16"), one.cell
 
 
 def test_points_lost_are_means_over_tasks_of_prompts_that_both_have_answered(served: Served) -> None:

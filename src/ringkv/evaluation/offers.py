@@ -18,9 +18,10 @@ from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
 from ringkv.plan.complete import complete
-from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.footprint import file_bytes, slot_bytes, step_bytes
 from ringkv.plan.kv_settings import AT_START, PER_REQUEST
 from ringkv.plan.options import Options
+from ringkv.plan.shapes import Shape
 
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
@@ -71,7 +72,7 @@ def _offer(served: Served, cell: Cell, records: Sequence[Record], prompt: int) -
     by_task = list(_by_task(cell, records))
     options = _options(served.options, cell, prompt)
     engine = complete(served.folder, served.config, options)
-    held, read = slot_bytes(served.config, engine)
+    held, read = _sizes(served.config, engine)
     lost = _lost(by_task, records)
     if lost is None:
         return None
@@ -111,17 +112,13 @@ def _end(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def slot_bytes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
+def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
     """Return the bytes of a slot, on disk too, and those of them that a decode step reads at most."""
-    engine = replace(engine, kv_tier=None)
-    held = engine_footprint(config, engine).slot
-    if not engine.kv_page:
-        return held, held
     assert engine.kv.budget is not None
-    without_digests = replace(engine, kv_page=0)
-    digests = held - engine_footprint(config, without_digests).slot
-    entries = engine.kv.read or engine.kv.budget
-    return held, digests + engine_footprint(config, replace(without_digests, capacity=entries)).slot
+    shape = Shape.of(config, engine.model_dir.name).with_slots(engine.slot_format)
+    entries, dtype = engine.capacity, engine.dtype
+    held = slot_bytes(shape, entries, dtype) + file_bytes(shape, entries, dtype)
+    return held, step_bytes(shape, entries, engine.kv.read or engine.kv.budget, dtype)
 
 
 def _options(options: Options, cell: Cell, prompt: int) -> Options:
