@@ -15,7 +15,9 @@ from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.offers import Served, advise, offers
 from ringkv.models.config import load_config
+from ringkv.plan.choose_kv import settings
 from ringkv.plan.footprint import read_bytes
+from ringkv.plan.head_profile import HeadProfile, heads_of
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest, report
 from ringkv.plan.shapes import Shape
@@ -31,8 +33,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(str(folder), folder, load_config(folder), OPTIONS)
 
 
-def record(task: str, sample: int, cell: Cell, score: float | None) -> Record:
-    return Record(task, "inside", str(sample), cell.label, score, prompt_tokens=900 + sample)
+def record(task: str, sample: int, cell: Cell, score: float | None, place: str = "inside") -> Record:
+    return Record(task, place, str(sample), cell.label, score, prompt_tokens=900 + sample)
 
 
 def answers(scores: dict[str, float], count: int = 8, cells: list[Cell] = CELLS) -> list[Record]:
@@ -97,6 +99,26 @@ def test_the_advice_is_a_command_that_serves(served: Served) -> None:
     )
 
 
+def test_every_command_continues_conversations_if_questions_were_in_the_next_turn(served: Served) -> None:
+    records = [record("vt", n, cell, 1.0, place) for n in range(6) for cell in CELLS for place in ("inside", "next")]
+    assert ["--kv-turns continue" in " ".join(one.flags) for one in offers(served, CELLS, records)] == [True] * 5
+    assert not any("--kv-turns" in one.flags for one in offers(served, CELLS, answers({})))
+
+
+def test_a_command_names_the_profile_that_heads_were_measured_by(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "heads of code.json"
+    HeadProfile("text", 1, (tuple((1.0,) * heads for heads in heads_of(served.config)),)).write(path)
+    options = replace(OPTIONS, kv_page=None, kv_heads="profile", kv_profile=str(path))
+    cells = crossed(("full", "snapstream"), ("4x",), settings(options))
+    by_profile = replace(served, options=options)
+    assert by_profile.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
+    full, compressed = offers(by_profile, cells, answers({}, cells=cells))
+    assert not {"--kv-heads", "--kv-profile", "--kv-window"} & set(full.flags)
+    found = advise(by_profile, cells, answers({}, cells=cells), most_lost=5)
+    assert found.chosen == compressed
+    assert f"--kv-heads profile --kv-profile '{path}'" in found.command
+
+
 def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) -> None:
     with pytest.raises(InvalidRequest, match="the full cache has no answer"):
         advise(served, CELLS, answers({}, cells=CELLS[1:]), most_lost=5)
@@ -106,3 +128,9 @@ def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:
     encoded = Served(served.model, served.folder, served.config, Options(kv_format="fp8"))
     assert encoded.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
     assert served.usable(("full", "arkvale")) == ["full", "arkvale"]  # kv_page is for arkvale alone
+
+
+def test_options_that_the_full_cache_cannot_have_are_refused_with_the_reason(served: Served) -> None:
+    half = replace(served, options=replace(OPTIONS, dtype="float16"))
+    with pytest.raises(InvalidRequest, match="dtype float16 does not run on the CPU"):
+        half.usable(("full", "snapstream", "arkvale"))

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, TurnMode
 from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL, Cell, settings_of
@@ -19,13 +19,15 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, slot_bytes, step_bytes
-from ringkv.plan.kv_settings import AT_START, PER_REQUEST
+from ringkv.plan.kv_settings import AT_START, SelectionSettings
+from ringkv.plan.kv_settings import settings_of as declared_by
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
 
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
 PAGES = ("kv_page", "kv_digest", "kv_tier")
+SELECTION = declared_by(SelectionSettings)
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,22 @@ class Served:
     options: Options
 
     def usable(self, policies: Sequence[str]) -> list[str]:
-        """Return the policies that the model can have with these options."""
+        """Return the policies that the model can have with these options.
+
+        Raises InvalidRequest, with the reason, if it cannot have full, which the others are compared with.
+        """
+        self._complete(FULL)
         return [policy for policy in policies if self._can_have(policy)]
 
     def _can_have(self, policy: str) -> bool:
         try:
-            complete(self.folder, self.config, _of_choice(self.options, KVChoice(policy)))
+            self._complete(policy)
         except InvalidRequest:
             return False
         return True
+
+    def _complete(self, policy: str) -> None:
+        complete(self.folder, self.config, _of_choice(self.options, KVChoice(policy)))
 
 
 def advise(served: Served, cells: Sequence[Cell], records: Sequence[Record], most_lost: float) -> Advice:
@@ -59,18 +68,23 @@ def advise(served: Served, cells: Sequence[Cell], records: Sequence[Record], mos
 
 
 def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> list[Offer]:
-    """Return an offer for each cell that has answers; none if the full cache has none. Perplexities do not count."""
+    """Return an offer for each cell that has answers; none if the full cache has none. Perplexities do not count.
+
+    If questions were in the next turn, servers continue conversations as the study did.
+    """
     known = [one for one in records if one.score is not None and not TASKS[one.task].is_loss]
     if all(one.cell != FULL for one in known):
         return []
     longest = max(one.prompt_tokens for one in known)
     prompt = min(served.config.context, -(-longest // ROUND) * ROUND)
-    return [one for cell in cells if (one := _offer(served, cell, known, prompt))]
+    turns: TurnMode | None = "continue" if any(one.place == "next" for one in known) else None
+    served = replace(served, options=replace(served.options, prompt_tokens=prompt, kv_turns=turns))
+    return [one for cell in cells if (one := _offer(served, cell, known))]
 
 
-def _offer(served: Served, cell: Cell, records: Sequence[Record], prompt: int) -> Offer | None:
+def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | None:
     by_task = list(_by_task(cell, records))
-    options = _options(served.options, cell, prompt)
+    options = _options(served.options, cell)
     engine = complete(served.folder, served.config, options)
     held, read = _sizes(served.config, engine)
     lost = _lost(by_task, records)
@@ -121,35 +135,31 @@ def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
     return held, step_bytes(shape, entries, engine.kv.read or engine.kv.budget, dtype)
 
 
-def _options(options: Options, cell: Cell, prompt: int) -> Options:
+def _options(options: Options, cell: Cell) -> Options:
     """Return the options of one engine that serves a cell's choice by default. A budget by share has the longest's."""
     is_share = cell.budget is not None and cell.budget.endswith("x")
     return replace(
         _of_choice(options, cell.choice),
         kv_budget=int(cell.budget) if cell.budget and not is_share else None,
         kv_compression=cell.budget if is_share else None,
-        prompt_tokens=prompt,
     )
 
 
 def _of_choice(options: Options, choice: KVChoice) -> Options:
-    """Return the options with a choice's policy, and what is set of pages only if it reads some."""
-    if choice.reads_pages:
-        return replace(options, kv_policy=choice.policy, kv_read=choice.read)
-    return replace(options, kv_policy=choice.policy, kv_read=None, kv_page=None, kv_digest=None, kv_tier=None)
+    """Return the options with a choice's policy, without what is set of pages or of selection if it has none."""
+    of_pages = () if choice.reads_pages else ("kv_read", *PAGES)
+    of_selection = (*SELECTION, "kv_profile") if choice.policy == FULL else ()
+    return replace(options, kv_policy=choice.policy, **dict.fromkeys((*of_pages, *of_selection)))
 
 
 def _flags(options: Options, cell: Cell) -> Iterator[str]:
-    """Yield the flags that set a cell's choice, its budget, and what the user has set of machine and pages."""
+    """Yield the flags that set a cell's choice, its budget, and what the user has set beside them."""
     yield from ("--kv-policy", cell.choice.policy)
     if cell.budget is not None:
         yield from ("--kv-compression" if options.kv_compression else "--kv-budget", cell.budget)
     yield from ("--max-prompt", str(options.prompt_tokens))
-    for name, setting in PER_REQUEST.items():
-        value = getattr(options, name, None)
-        if name in AT_START and value is not None and setting.field in settings_of(cell.choice) and cell.budget:
-            yield from _flag(name, value)
-    for name in (*MACHINE, *PAGES):
+    selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
+    for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *PAGES):
         if (value := getattr(options, name)) is not None:
             yield from _flag(name, value)
 
