@@ -79,7 +79,7 @@ def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("study", nargs="?", choices=tuple(STUDIES))
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--tasks", metavar="NAMES", help="a subset of the study's tasks")
-    parser.add_argument("--places", metavar="NAMES", help="places of the question: inside,after")
+    parser.add_argument("--places", metavar="NAMES", help="places of the question: inside,after,next")
     parser.add_argument("--count", type=int, metavar="N", help="prompts per task")
     parser.add_argument("--slots", type=int, default=8, help="concurrent requests")
     parser.add_argument("--graphs", default=Options.graphs, help="off: compile nothing")

@@ -16,7 +16,7 @@ class Record:
     """One answer. `score` is None if the request failed; `error` has the reason."""
 
     task: str
-    place: str  # of the question: inside the prompt, or after its compression
+    place: str  # of the question, a `sample.Place`
     sample: str
     cell: str
     score: float | None

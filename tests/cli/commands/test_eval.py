@@ -2,9 +2,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from ringkv.cli.commands.eval import study
+from ringkv.evaluation.tasks.catalogue import GROUPS
 from tests import chat_model
 from tests.cli.conftest import Cli, CliResult
 
@@ -130,7 +133,14 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
         (["--json"], "--json prints what --advise found; add --advise"),
-        (["--advise", "--policies", "snapstream"], "--advise compares with the full cache; add full"),
+        (
+            ["--advise"],
+            "--advise is for questions that a server takes, and question is after; choose --question inside",
+        ),
+        (
+            ["--advise", "--question", "inside", "--policies", "snapstream"],
+            "--advise compares with the full cache; add full",
+        ),
         (["--tasks", "qasper"], "it reads longbench/qasper.jsonl; give the folder that has it with --data"),
     ],
 )
@@ -140,6 +150,11 @@ def test_what_cannot_be_evaluated_is_refused(
     result = ask(cli, long_model, tmp_path, *arguments)
     assert (result.status, result.out) == (2, "")
     assert result.last_line.startswith(f"ringkv: {message}")
+
+
+def test_the_help_names_every_group_of_tasks() -> None:
+    (option,) = get_type_hints(study, include_extras=True)["tasks"].__metadata__
+    assert [group for group in GROUPS if group not in option.help] == ["own"]  # that of --prompts
 
 
 def test_another_models_answers_are_left_alone(long_model: Path, tmp_path: Path, cli: Cli) -> None:

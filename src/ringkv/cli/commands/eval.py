@@ -1,5 +1,6 @@
 """ringkv eval: a model's accuracy with compressed caches, on tasks with long prompts."""
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -22,7 +23,8 @@ STUDY = "Study"
 FULL = "full"
 COMPARED = (FULL, "streaming", "snapkv", "snapstream")
 ADVISED = (FULL, "snapstream", "arkvale")
-_MINUTES = {True: 30, False: inf}  # by whether it is for advice
+ADVICE_MINUTES = 30.0
+SERVED = ("inside", "next")  # places of questions that a server takes
 
 
 def _study(flag: str, metavar: str, help: str) -> Any:
@@ -37,7 +39,7 @@ def study(
         typer.Option(
             "--tasks",
             metavar="NAMES",
-            help="Tasks or groups of tasks: ruler (default), longbench, documents, writing, text.",
+            help="Tasks or groups of tasks: ruler (default), longbench, documents, writing, text, lists.",
             rich_help_panel=STUDY,
         ),
     ] = None,
@@ -151,8 +153,9 @@ def study(
 
     names = _tasks(tasks, prompts)
     select_tasks(names)  # refuses unknown names before packages are missed
-    _check_advice(advise, as_json)
-    seconds = 0.0 if estimate else 60 * (_MINUTES[advise] if minutes is None else minutes)
+    places = _places(question)
+    _check_advice(advise, places, as_json)
+    seconds = 0.0 if estimate else 60 * _minutes(minutes, advise)
     if seconds:  # an estimate needs no scores and plots
         check()
     from ringkv.evaluation.cells import crossed
@@ -166,7 +169,7 @@ def study(
         tasks=names,
         cells=crossed(_policies(policies, served), _words(budgets), settings(options)),
         lengths=_lengths(lengths, prompts),
-        places=_places(question),
+        places=places,
         count=count,
         seed=seed,
         data=data,
@@ -189,9 +192,22 @@ def study(
         print_advice(served, requested, folder, max_loss, as_json)
 
 
-def _check_advice(advise: bool, as_json: bool) -> None:
+def _check_advice(advise: bool, places: Sequence[str], as_json: bool) -> None:
     if as_json and not advise:
         raise InvalidRequest("--json prints what --advise found; add --advise", "json")
+    other = [place for place in places if place not in SERVED]
+    if advise and other:
+        raise InvalidRequest(
+            f"--advise is for questions that a server takes, and question is {other[0]}; choose --question "
+            + " or ".join(SERVED),
+            "question",
+        )
+
+
+def _minutes(given: float | None, advise: bool) -> float:
+    if given is not None:
+        return given
+    return ADVICE_MINUTES if advise else inf
 
 
 def _report(folder: Path) -> None:
