@@ -28,7 +28,9 @@ from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.report.page import write
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
+from ringkv.models.config import load_config
 from ringkv.plan.choose_kv import settings
+from ringkv.plan.head_profile import HeadProfile, heads_of
 from ringkv.plan.options import Options
 from tests import chat_model
 from tests.engine import tiny
@@ -313,6 +315,41 @@ def test_answers_under_other_defaults_are_not_mixed(study: Study, done: Path, tm
 def test_answers_of_another_dtype_are_not_mixed(study: Study, done: Path) -> None:
     with pytest.raises(InvalidRequest, match="weights float32 there and bf16 here"):
         evaluate(study, replace(OPTIONS, dtype="bfloat16"), done)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ({}, {"kv_page": 16}, "kv_page None there and 16 here"),
+        ({"kv_digest": "bounds"}, {"kv_page": 32, "kv_digest": "mean"}, "kv_digest bounds there and None here"),
+    ],
+)
+def test_answers_with_other_pages_are_not_mixed(
+    before: dict[str, Any], after: dict[str, Any], message: str, study: Study, tmp_path: Path
+) -> None:
+    pages = replace(study, cells=[Cell(KVChoice("arkvale"), "4x")], tasks=("vt",), count=1, places=("inside",))
+    evaluate(pages, replace(OPTIONS, **before), tmp_path)
+    with pytest.raises(InvalidRequest, match=message):
+        evaluate(pages, replace(OPTIONS, **after), tmp_path)
+    assert evaluate(pages, replace(OPTIONS, kv_page=32, **before), tmp_path) == []
+
+
+def test_answers_with_another_profile_of_heads_are_not_mixed(study: Study, tmp_path: Path) -> None:
+    heads, path = heads_of(load_config(Path(study.model))), tmp_path / "heads.json"
+    choice = KVChoice("snapkv", heads="profile")
+    divided = replace(study, cells=[Cell(choice, "4x")], tasks=("vt",), count=1, places=("inside",))
+
+    def run(profile: Path, share: float) -> list[str]:
+        by_layer = tuple((share, *(1.0,) * (count - 1)) for count in heads)
+        HeadProfile("text", 1, (by_layer,)).write(profile)
+        return evaluate(divided, replace(OPTIONS, kv_profile=str(profile)), tmp_path)
+
+    assert run(path, 0.5) == run(tmp_path / "moved.json", 0.5) == []
+    with pytest.raises(InvalidRequest, match=r"kv_profile \w+ there and \w+ here"):
+        run(path, 0.25)
+    path.unlink()
+    with pytest.raises(InvalidRequest, match=f"finds no profile of the model's heads, {path}"):
+        evaluate(divided, replace(OPTIONS, kv_profile=str(path)), tmp_path)
 
 
 def test_a_report_has_every_plot_and_every_task(done: Path) -> None:

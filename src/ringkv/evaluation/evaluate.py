@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from heapq import nlargest
 from math import inf
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, CALIBRATED, REVIEWING, WATCHING, KVChoice
+from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, REVIEWING, WATCHING, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -33,7 +34,9 @@ from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
 from ringkv.machine import processor
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan.choose_kv import settings
 from ringkv.plan.footprint import item_bytes
+from ringkv.plan.head_profile import head_shares
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
@@ -82,9 +85,10 @@ def evaluate(
     folder = locate(study.model, progress)
     config = load_config(folder)
     study = replace(study, lengths=study.lengths or (config.context,))
+    options = _with_heads(options, study.cells)
     _check(study, config.context)
     _check_workspace(study, options.prefill_workspace)
-    journal = Journal(to, _about(study, options))
+    journal = Journal(to, _about(study, options, config, folder))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens, study.prompts)
     pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, progress)
@@ -122,17 +126,35 @@ def _check_answered(journal: Journal, left_out: Sequence[str]) -> None:
         raise InvalidRequest(f"no task can run: {'; '.join(left_out)}", "tasks")
 
 
-def _about(study: Study, options: Options) -> dict[str, Any]:
-    """The `about` of a journal. Labels of cells omit default settings, so the defaults are part of it."""
+def _about(study: Study, options: Options, config: ModelConfig, folder: Path) -> dict[str, Any]:
+    """The `about` of a journal. Labels of cells omit default settings, so the defaults are part of it.
+
+    Other settings of all cells are in it if they are not the default, so that older journals go on.
+    """
     dtype, weights = options.dtype or "bfloat16", options.weights or "bf16"
     stored = weights if dtype == "bfloat16" else dtype
     about: dict[str, Any] = {"model": study.model, "weights": stored, "seed": study.seed, "usual": usual()}
     if options.prefill_workspace is not None:
         about["prefill_workspace"] = options.prefill_workspace
     form, skip = options.kv_format or "plain", options.kv_format_skip
-    if form == "plain":  # older journals do not name it
-        return about
-    return {**about, "slots": form if skip is None else f"{form} skip={skip}"}
+    if form != "plain":
+        about["slots"] = form if skip is None else f"{form} skip={skip}"
+    if options.kv_page not in (None, PAGES[0]):
+        about["kv_page"] = options.kv_page
+    if options.kv_digest not in (None, DIGESTS[0]):
+        about["kv_digest"] = options.kv_digest
+    if options.kv_profile is not None:
+        shares = head_shares(folder, config, options, settings(options))
+        about["kv_profile"] = sha256(repr(shares).encode()).hexdigest()[:12]
+    return about
+
+
+def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
+    """Return the options with slots that heads divide if those of a cell do; by the model's profile if one needs it."""
+    heads = {cell.choice.heads for cell in cells} - {"equal"}
+    if not heads:
+        return options
+    return replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
 
 
 def _write_records(
@@ -178,10 +200,6 @@ def _engine(
     reviewing = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in REVIEWING]
     if reviewing:
         options = replace(options, kv_policy=reviewing[0].policy, kv_review=max(one.review for one in reviewing))
-    heads = {cell.choice.heads for item in pending for cell in item.cells} - {"equal"}
-    if heads:
-        # Slots that heads can divide; one that needs a profile of the model's heads is refused here.
-        options = replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     if any(item.prompt.following for item in pending):
