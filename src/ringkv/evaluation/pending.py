@@ -10,7 +10,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.prompt import PromptBuilder, TokenizedPrompt
-from ringkv.evaluation.sample import CannotMake, Place, Sample
+from ringkv.evaluation.sample import CannotMake, NoneOfKind, Place, Sample
 from ringkv.evaluation.tasks.catalogue import Task
 from ringkv.evaluation.tasks.source import Source
 
@@ -76,8 +76,8 @@ def prepare(
     """Return the prompts without an answer, and a sentence for each task that was left out.
 
     Tasks alternate, so that a run that is stopped early has some answers of each. The places of a sample are adjacent,
-    so that its context is prefilled once. A task of a group is left out if its prompts cannot be made. Raises
-    CannotMake for a task that was named.
+    so that its context is prefilled once. A task of a group is left out if its prompts cannot be made, without a
+    sentence if another task has them. Raises CannotMake for a task that was named.
     """
     by_task, left_out = [], []
     for place, task in enumerate(tasks):
@@ -87,7 +87,8 @@ def prepare(
         except CannotMake as error:
             if task.name in study.tasks:
                 raise
-            left_out.append(f"{task.name} was left out: {error}")
+            if not isinstance(error, NoneOfKind):
+                left_out.append(f"{task.name} was left out: {error}")
     return [item for turn in zip_longest(*by_task, fillvalue=()) for items in turn for item in items], left_out
 
 

@@ -18,6 +18,10 @@ class CannotMake(InvalidRequest):
     """The samples of a task cannot be made: its data are missing, or the lengths are too short."""
 
 
+class NoneOfKind(CannotMake):
+    """A file of a user's has no samples of the task's kind. Another task has them all."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """name: unique in its task. begin: the first words of the answer, given to the model.

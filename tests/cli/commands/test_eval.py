@@ -67,6 +67,7 @@ def test_a_users_own_prompts_are_compared_with_the_full_caches_answers(
     first = cli("eval", "--model", long_model, *SMALL, "--prompts", own, "--to", to, *budgets)
     rows = [line.split() for line in first.out.splitlines() if line.startswith("agreement")]
     assert [row[1:4] for row in rows] == [["full", "6", "100.0"], ["snapstream", "8x", "window=8"]]
+    assert "left out" not in first.err  # the task of prompts with answers, which there are none of
     again = cli("eval", "--model", long_model, *SMALL, "--prompts", own, "--to", to, "--policies", "snapstream")
     assert again.status == 2
     assert "add full to the policies" in again.last_line

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.evaluation.sample import Answer, CannotMake
+from ringkv.evaluation.sample import Answer, CannotMake, NoneOfKind
 from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS
 from ringkv.evaluation.tasks.source import Source
 
@@ -23,7 +23,7 @@ def test_prompts_are_divided_by_whether_they_have_answers_and_keep_their_numbers
     with_answers, without = (list(TASKS[name].samples(given)) for name in GROUPS["own"])
     assert [(one.name, one.context, one.answer_tokens) for one in without] == [("1", "a", 128), ("3", "c", 128)]
     ((sample),) = with_answers
-    assert (sample.name, sample.question, sample.references, sample.answer_tokens) == ("2", "?", ("Red", "7"), 5)
+    assert (sample.name, sample.question, sample.references, sample.answer_tokens) == ("2", "\n\n?", ("Red", "7"), 5)
     scores = [TASKS["answers"].score(Answer(text), sample) for text in ("It is red.", "7 of them", "blue")]
     assert scores == [1, 1, 0]
 
@@ -43,6 +43,24 @@ def test_a_line_that_is_no_prompt_is_refused_with_its_number(line: object, messa
     with pytest.raises(InvalidRequest, match=message) as refused:
         list(TASKS["agreement"].samples(source(tmp_path, line)))
     assert refused.value.param == "prompts"
+
+
+@pytest.mark.parametrize("lines", [(), ("", " \n")])
+def test_a_file_without_prompts_is_refused(lines: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"mine\.jsonl has no prompts; write a JSON object on each line"
+    ) as refused:
+        list(TASKS["agreement"].samples(source(tmp_path, *lines)))
+    assert not isinstance(refused.value, CannotMake)  # it concerns both tasks
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [({"answers": ["b"]}, "every prompt has answers"), ({}, "no prompt has answers")]
+)
+def test_a_kind_of_which_there_is_none_is_told_apart(given: dict[str, object], message: str, tmp_path: Path) -> None:
+    name = "agreement" if given else "answers"
+    with pytest.raises(NoneOfKind, match=message):
+        list(TASKS[name].samples(source(tmp_path, {"prompt": "a", **given})))
 
 
 def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import CannotMake, Sample
 
 
@@ -34,13 +35,18 @@ class Source:
             yield from map(json.loads, file)
 
     def prompt_lines(self) -> Iterator[str]:
-        """Yield the lines of the user's own prompts that are not empty."""
+        """Yield the lines of the user's own prompts that are not empty. Raises InvalidRequest if all are."""
         if self.prompts is None:
             raise CannotMake("it reads prompts of yours; give their file with --prompts", "prompts")
         if not self.prompts.is_file():
             raise CannotMake(f"there is no file {self.prompts}; give one with a JSON object on each line", "prompts")
         with self.prompts.open(encoding="utf-8") as file:
-            yield from (line for line in file if line.strip())
+            lines = (line for line in file if line.strip())
+            first = next(lines, None)
+            if first is None:
+                raise InvalidRequest(f"{self.prompts} has no prompts; write a JSON object on each line", "prompts")
+            yield first
+            yield from lines
 
     def text(self, *names: str) -> str:
         return self.file(*names).read_text(encoding="utf-8")
