@@ -90,8 +90,8 @@ def test_without_new_keys_they_read_what_is_written(device: torch.device) -> Non
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_with_all_pages_a_step_has_the_bits_of_decode_attention(device: torch.device, dtype: torch.dtype) -> None:
     inputs = pages_inputs(LIVE, dtype, 4, 128, True, device)
-    inputs[6][:, 0] = EVERY_PAGE
-    plain = copied([*inputs[:5], *inputs[7:]])
+    inputs[7][:, 0] = EVERY_PAGE
+    plain = copied([*inputs[:5], *inputs[8:]])
     found = decode_attend_pages.decode_attend_pages(*inputs, SCALE)
     want = decode_attend.decode_attend(*plain, SCALE)
     for one, other in zip((*found, *inputs[3:5]), (*want, *plain[3:5]), strict=True):
@@ -106,9 +106,11 @@ def test_of_equal_scores_the_first_pages_are_selected(device: torch.device, page
     counts = torch.tensor([[pages // 4, 1, 3, 1], [8, 0, 1, 1], [8, 2, 2, 0]], dtype=torch.int32, device=device)
     live = torch.tensor([pages * 32, pages * 32 - 5, 3 * 32], dtype=torch.int32, device=device)
     slot = torch.arange(3, dtype=torch.int32, device=device)
-    found, lengths = selected(scores, counts, slot, live, 32)
+    pins = torch.full_like(scores[:, :, 0], float("-inf"))
+    pins[0, :, pages // 2 : pages // 2 + 2] = float("inf")
+    found, lengths = selected(scores, pins, counts, slot, live, 32)
     assert lengths.tolist() == [pages // 4 * 32, 8 * 32 - 5, 96]
-    read = decode_attend_pages.selected(scores, counts, live, 32)
+    read = decode_attend_pages.selected(scores, pins, counts, live, 32)
     for row in range(3):
         for head in range(HEADS):
             want = read[row, head].nonzero()[:, 0]

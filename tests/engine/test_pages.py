@@ -61,7 +61,7 @@ def test_a_smaller_budget_reads_less(paged: LocalEngine, whole: LocalEngine) -> 
 def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=1)
     tiny.enter(paged, tiny.request(tiny.prompt(200), kv=tiny.choice("streaming")), slot=2)
-    counts = paged.batch.bodies[0].beside[1]
+    counts = paged.batch.bodies[0].beside[2]
     assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
 
@@ -108,6 +108,7 @@ def quest_by_loops(
     keys: torch.Tensor,
     values: torch.Tensor,
     digests: torch.Tensor,
+    pins: torch.Tensor,
     counts: torch.Tensor,
     slot: torch.Tensor,
     entry: torch.Tensor,
@@ -164,10 +165,35 @@ def test_the_pages_of_a_compressed_prompt_are_counted_until_its_slot_is_full(pag
     assert usage.kv.pages == PageUsage(160 // PAGE, 64 // PAGE, read=4 * len(lengths), skipped=held - 4 * len(lengths))
 
 
+def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(paged: LocalEngine) -> None:
+    """Votes by loops over the last queries and the slot's keys."""
+    n = 250
+    one = tiny.request(tiny.prompt(n), kv=replace(KV, budget=160, protect=((40, 44),)))
+    tiny.enter(paged, one, slot=1)
+    body = paged.batch.bodies[0]
+    read = paged.lanes.view(0, 0, 8)
+    between = range(1, -(-n // PAGE) - 2)
+    for layer, q in enumerate(read.q):
+        for head in range(2):
+            keys = body.planes[0][layer, 1, head, :n]
+            votes = torch.zeros(n)
+            for at in range(8):
+                seen = n - 8 + at + 1
+                votes[:seen] += (q[head, :, at] @ keys[:seen].T * read.scale).softmax(-1).mean(0)
+            pooled = [float(votes[max(0, at - 15) : at + 16].max()) for at in range(n)]
+            pages = [sum(pooled[page * PAGE : (page + 1) * PAGE]) for page in range(-(-n // PAGE))]
+            pages[40 // PAGE] = float("inf")  # it is protected
+            best = sorted(between, key=pages.__getitem__, reverse=True)[: (160 // PAGE - 1 - 2) // 2]
+            pins = body.pins[layer, 1, head]
+            assert (pins > 0).nonzero()[:, 0].tolist() == sorted(best)
+            assert (pins[pins < 0] == float("-inf")).all()
+    paged.release(1)
+
+
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
     layers, heads, width, item = 3, 2, 32, 4
-    digests = CAPACITY // PAGE * layers * heads * 2 * width * item
-    assert paged.limits.slot_bytes == whole.limits.slot_bytes + digests + 16 * layers
+    pages = CAPACITY // PAGE * layers * heads
+    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 16 * layers
 
 
 def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
@@ -231,7 +257,7 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
-    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * 2 * width * item + 16 * layers
+    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 16 * layers
     assert (filed.limits.tier, filed.limits.tier_bytes) == (str(tmp_path), CAPACITY * layers * heads * 2 * width * item)
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:

@@ -69,7 +69,7 @@ def test_a_slot_takes_the_bytes_of_the_formula(llama_dir: Path, tmp_path: Path, 
     tier = {"kv_tier": tmp_path} if on_disk else {}
     config = tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_format="int8", kv_format_skip=skip)
     engine = build(replace(config, **tier))
-    digests = layers * (CAPACITY // PAGE * heads * 2 * width * item + 16)
+    digests = layers * (CAPACITY // PAGE * heads * (2 * width * item + 4) + 16)
     encoded, plain = layers - 2 * skip, 2 * skip
     centers = encoded * heads * width * 4 * (1 + 4)
     entries = CAPACITY * 2 * heads * (encoded * (width + 4) + plain * width * item)
@@ -103,5 +103,7 @@ def test_a_conversation_continues_from_pages(llama_dir: Path) -> None:
 
 
 def test_int8_pages_are_refused_on_cuda(paged: LocalEngine) -> None:
-    with pytest.raises(InvalidRequest, match="arkvale is not implemented for kv_format int8 on CUDA; choose plain"):
+    with pytest.raises(
+        InvalidRequest, match="arkvale is not implemented for kv_format int8 on CUDA, nor is kv_read; choose plain"
+    ):
         check_on_cuda(load_config(paged.config.model_dir), paged.config.slot_format)

@@ -9,6 +9,7 @@ from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
 
 HEADS, PAGE = 2, 16
 READ, LEADING, NEWEST = 12, 1, 3
+PINNED = 0.2  # share of the pages
 
 
 def heads_inputs(
@@ -39,16 +40,17 @@ def pages_inputs(
     device: str | torch.device = "cpu",
     page: int = PAGE,
 ) -> list[Any]:
-    """Return q, k, v, keys, values, digests, counts, slot, entry, live. The first slot reads every page."""
+    """Return q, k, v, keys, values, digests, pins, counts, slot, entry, live. The first slot reads every page."""
     torch.manual_seed(groups * width)
     rows, entries = len(live), -(-max(live) // page) * page
     planes = [(rows, HEADS, entries, width)] * 2
     q, k, v, keys, values = _random([(rows, HEADS, groups, width), *[(rows, HEADS, width)] * 2, *planes], dtype, device)
     digests = digest(keys.unflatten(2, (-1, page)), is_mean)
+    pins = torch.where(torch.rand(digests.shape[:3]) < PINNED, float("inf"), float("-inf")).to(device)
     counts = torch.tensor([[READ, LEADING, NEWEST, int(is_mean)]] * rows, dtype=torch.int32, device=device)
     counts[0, 0] = EVERY_PAGE
     numbers = _numbers(range(rows - 1, -1, -1), [max(0, n - 1) for n in live], live, device=device)
-    return [q, k, v, keys, values, digests, counts, *numbers]
+    return [q, k, v, keys, values, digests, pins, counts, *numbers]
 
 
 def copied(inputs: list[Any]) -> list[Any]:

@@ -142,11 +142,12 @@ def heads_inputs(dtype: torch.dtype, groups: int, width: int, rows: int = 3, hea
 def pages_inputs(
     dtype: torch.dtype, groups: int, width: int, page: int = 32, rows: int = 3, heads: int = 2, capacity: int = 4096
 ) -> list[torch.Tensor]:
-    """Return q, k, v, keys, values, digests, counts, slot, entry, live of `decode_attend_pages`."""
+    """Return q, k, v, keys, values, digests, pins, counts, slot, entry, live of `decode_attend_pages`."""
     planes = [(2 * rows, heads, capacity, width)] * 2
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
     digests = (2 * rows, heads, capacity // page, 2, width)
-    return [*_tensors([*shapes, digests], dtype), *_tensors([(2 * rows, 4), *[(rows,)] * 3], torch.int32)]
+    pins = _tensors([digests[:3]], torch.float32)
+    return [*_tensors([*shapes, digests], dtype), *pins, *_tensors([(2 * rows, 4), *[(rows,)] * 3], torch.int32)]
 
 
 def cache_inputs(

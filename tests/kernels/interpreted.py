@@ -48,7 +48,7 @@ def pages_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor
 
 
 def pages_selected(inputs: list[torch.Tensor], page: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run on scores, counts, slot, live. Return the pages of each head, and the live entries in them."""
+    """Run on scores, pins, counts, slot, live. Return the pages of each head, and the live entries in them."""
     found: tuple[torch.Tensor, torch.Tensor] = _call("pages_attend", "selected", *inputs, page)
     return found
 

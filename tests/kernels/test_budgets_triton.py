@@ -88,17 +88,24 @@ def test_any_tiling_of_pages_gives_the_same_result(pool: ProcessPoolExecutor, cu
 
 def test_with_all_pages_a_step_has_the_bits_of_decode_attention(pool: ProcessPoolExecutor) -> None:
     inputs = pages_inputs([200, 0, 48], torch.float32, 3, 64)
-    inputs[6][:, 0] = EVERY_PAGE
-    plain = copied([*inputs[:5], *inputs[7:]])
+    inputs[7][:, 0] = EVERY_PAGE
+    plain = copied([*inputs[:5], *inputs[8:]])
     found, planes = pool.submit(interpreted.pages_attend, inputs, (3, 32)).result()
     want, others = pool.submit(interpreted.decode_attend, plain, (3, 32)).result()
     for one, other in zip((*found, *planes), (*want, *others), strict=False):
         assert torch.equal(one, other)
 
 
-def selected_pages(pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: torch.Tensor) -> torch.Tensor:
+def no_pins(scores: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(scores[:, :, 0], float("-inf"))
+
+
+def selected_pages(
+    pool: ProcessPoolExecutor, scores: torch.Tensor, *numbers: torch.Tensor, pins: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return bool [B, H, P], from the kernel's lists, for scores [B, H, G, P]."""
-    pages, lengths = pool.submit(interpreted.pages_selected, [scores, *numbers], PAGE).result()
+    pins = no_pins(scores) if pins is None else pins
+    pages, lengths = pool.submit(interpreted.pages_selected, [scores, pins, *numbers], PAGE).result()
     found = torch.zeros(*scores.shape[:2], scores.shape[3], dtype=torch.bool)
     for row, length in enumerate(lengths.tolist()):
         for head in range(scores.shape[1]):
@@ -117,7 +124,7 @@ def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor,
     counts = torch.tensor([[12, 1, 3, 1], [40, 0, 1, 1], [12, 2, 2, 0], [12, 1, 3, 1], [12, 1, 3, 1]]).int()
     slot = torch.arange(len(live)).int()
     found = selected_pages(pool, scores, counts, slot, live)
-    assert torch.equal(found, decode_attend_pages.selected(scores, counts, live, PAGE))
+    assert torch.equal(found, decode_attend_pages.selected(scores, no_pins(scores), counts, live, PAGE))
     assert found.sum(-1)[:, 0].tolist() == [12, 40, 12, 0, 1]
 
 
@@ -132,6 +139,22 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
     for row, head in product(range(2), range(HEADS)):
         best = sorted(range(1, 58), key=older[row, head].tolist().__getitem__, reverse=True)[: 20 - 1 - 2]
         assert found[row, head].nonzero()[:, 0].tolist() == sorted([0, *best, 58, 59])
+
+
+def test_pinned_pages_are_selected_before_those_with_higher_shares(pool: ProcessPoolExecutor) -> None:
+    torch.manual_seed(2)
+    scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
+    pins[0, :, [0, 5, 9, 59]] = float("inf")  # the first and the last one are read anyway
+    pins[1, 1, 3:40] = float("inf")  # more than are read
+    counts, slot = torch.tensor([[20, 1, 2, 1]] * 2).int(), torch.tensor([1, 0]).int()
+    live = torch.tensor([60 * PAGE, 60 * PAGE - 9]).int()
+    found = selected_pages(pool, scores, counts, slot, live, pins=pins.flip(0).contiguous())
+    shares = scores[..., :58].double().softmax(-1).amax(2)
+    for row, head in product(range(2), range(HEADS)):
+        pinned = [page for page in range(1, 58) if pins[row, head, page] > 0][:17]
+        best = sorted(range(1, 58), key=shares[row, head].tolist().__getitem__, reverse=True)
+        others = [page for page in best if page not in pinned][: 17 - len(pinned)]
+        assert found[row, head].nonzero()[:, 0].tolist() == sorted([0, *pinned, *others, 58, 59])
 
 
 def test_scores_that_are_nan_are_the_lowest(pool: ProcessPoolExecutor) -> None:

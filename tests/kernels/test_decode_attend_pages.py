@@ -19,6 +19,19 @@ def counts(is_mean: bool, most: int = READ) -> Tensor:
     return torch.tensor([[most, LEADING, NEWEST, int(is_mean)]] * ROWS, dtype=torch.int32)
 
 
+def some_pins() -> Tensor:
+    """Return pins of one page in ten."""
+    pinned = torch.rand(ROWS, HEADS, ENTRIES // PAGE) < 0.1
+    return torch.where(pinned, float("inf"), float("-inf"))
+
+
+def first_choices(promised: list[float], pins: Tensor) -> list[int]:
+    """Return the pages that a head reads after the first ones: pinned ones, then those that promise most."""
+    own = [float(pin) > 0 for pin in pins]
+    between = sorted(range(LEADING, len(promised)), key=lambda page: (own[page], promised[page]), reverse=True)
+    return between[: READ - LEADING - NEWEST]
+
+
 def promises(q: Tensor, digests: Tensor) -> list[float]:
     """Return the largest share of attention that a query of q [G, D] may pay to each page of digests [P, 2, D]."""
     q, digests = q.double() / math.sqrt(q.shape[-1]), digests.double()
@@ -35,11 +48,12 @@ class Step:
         self.k, self.v = (torch.randn(ROWS, HEADS, width).to(dtype) for _ in range(2))
         self.keys, self.values = (torch.randn(ROWS, HEADS, ENTRIES, width).to(dtype) for _ in range(2))
         self.digests = digest(self.keys.unflatten(2, (-1, PAGE)), is_mean)
+        self.pins = some_pins()
         self.is_mean, self.entry = is_mean, (LIVE - 1).clamp(min=0)
 
     def run(self, function, most: int = READ):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (self.keys, self.values, self.digests)]
-        arguments = *self.after, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
+        arguments = *self.after, self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
         return function(self.q, self.k, self.v, *arguments)
 
     def by_hand(self, row: int, head: int) -> tuple[list[int], Tensor]:
@@ -50,8 +64,8 @@ class Step:
         q = self.q[row, head].double()
 
         promised = promises(q, self.after[2][slot, head, : total - NEWEST])
-        between = sorted(range(LEADING, total - NEWEST), key=promised.__getitem__, reverse=True)
-        pages = sorted([*range(LEADING), *between[: READ - LEADING - NEWEST], *range(total - NEWEST, total)])
+        between = first_choices(promised, self.pins[slot, head])
+        pages = sorted([*range(LEADING), *between, *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ keys[entries].T / math.sqrt(q.shape[-1])).softmax(-1)
         return pages, weights @ values[entries]
@@ -108,7 +122,7 @@ def test_pages_filled_by_steps_have_the_digests_of_pages_filled_at_once(dtype: t
         for entry in range(2 * PAGE + 1):
             at = torch.full((ROWS,), entry, dtype=torch.int32)
             new = given.keys[:, :, entry], given.values[:, :, entry]
-            function(given.q, *new, keys, values, digests, counts(is_mean), slot, at, at + 1, 0.1)
+            function(given.q, *new, keys, values, digests, given.pins, counts(is_mean), slot, at, at + 1, 0.1)
         assert torch.equal(digests[:, :, :2], given.digests[:, :, :2])
         assert not digests[:, :, 2:].any()
         digests.zero_()
@@ -129,6 +143,7 @@ def test_bounds_are_above_every_score_and_means_are_between() -> None:
 def test_of_equal_scores_the_first_pages_are_read() -> None:
     step = Step()
     step.digests[:] = step.digests[:, :, :1]
+    step.pins[:] = float("-inf")
     out, _ = step.run(decode_attend_pages)
     want, _ = step.run(reference)
     torch.testing.assert_close(out, want, atol=2e-6, rtol=2e-6)

@@ -23,7 +23,9 @@ from tests.kernels.test_decode_attend_pages import (
     ROWS,
     SLOT,
     counts,
+    first_choices,
     promises,
+    some_pins,
 )
 
 
@@ -40,11 +42,12 @@ class Step:
         self.centers = torch.cat((center, first.flatten(2)), -1)
         self.planes = [*encode(keys), *encode(values)]
         self.digests = digest(decode(*self.planes[:2]).unflatten(2, (-1, PAGE)), is_mean).to(dtype)
+        self.pins = some_pins()
         self.is_mean, self.entry, self.scale = is_mean, (LIVE - 1).clamp(min=0), width**-0.5
 
     def run(self, function, most: int = READ):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (*self.planes, self.centers, self.digests)]
-        numbers = counts(self.is_mean, most), SLOT, self.entry, LIVE, self.scale
+        numbers = self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.scale
         return function(self.q, self.k, self.v, *self.after, *numbers)
 
     def by_hand(self, row: int, head: int) -> tuple[list[int], Tensor]:
@@ -58,8 +61,8 @@ class Step:
         q = self.q[row, head].double()
 
         promised = promises(q, self.after[5][slot, head, : total - NEWEST])
-        between = sorted(range(LEADING, total - NEWEST), key=promised.__getitem__, reverse=True)
-        pages = sorted([*range(LEADING), *between[: READ - LEADING - NEWEST], *range(total - NEWEST, total)])
+        between = first_choices(promised, self.pins[slot, head])
+        pages = sorted([*range(LEADING), *between, *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ (keys[entries] + center.double()).T * self.scale).softmax(-1)
         return pages, weights @ values[entries]
@@ -134,7 +137,9 @@ def test_pages_filled_by_steps_have_the_digests_of_pages_filled_at_once(dtype: t
         keys = (torch.randn(ROWS, HEADS, 2 * PAGE + 1, 64) + center[:, :, None]).to(dtype)
         for entry in range(2 * PAGE + 1):
             at, new = torch.full((ROWS,), entry, dtype=torch.int32), keys[:, :, entry]
-            function(given.q, new, new, *planes, given.centers, digests, counts(is_mean), slot, at, at + 1, 0.1)
+            function(
+                given.q, new, new, *planes, given.centers, digests, given.pins, counts(is_mean), slot, at, at + 1, 0.1
+            )
         want = digest(decode(*(plane[:, :, : 2 * PAGE] for plane in planes[:2])).unflatten(2, (2, PAGE)), is_mean)
         assert torch.equal(digests[:, :, :2], want.to(dtype))
         assert not digests[:, :, 2:].any()

@@ -45,6 +45,7 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
+PIN_BYTES = 4  # of a page and head of such a slot, float32
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
 POSITION_BYTES = 4  # of an entry whose position reviews need, int32
 NOTED_BYTES = POSITION_BYTES + 4 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
@@ -288,12 +289,13 @@ class LayerGroup(NamedTuple):
         return self.pages is not None and self.pages.on_disk
 
     def _beside_bytes(self, entries: int, item: int) -> int:
-        """Return the bytes of a slot and layer beside its planes: where heads are, or digests and counts, or queries
-        and what reviews note, or positions."""
+        """Return the bytes of a slot and layer beside its planes: where heads are, or digests, pins and counts, or
+        queries and what reviews note, or positions."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:
-            return entries // self.pages.size * 2 * item * self.spec.key.elements + COUNTS_BYTES
+            page = 2 * item * self.spec.key.elements + PIN_BYTES * self.spec.key.heads
+            return entries // self.pages.size * page + COUNTS_BYTES
         if self.review:
             queries = (self.review + 1) * self.queries * item * self.spec.key.elements
             return queries + entries * NOTED_BYTES * self.spec.key.heads

@@ -13,6 +13,11 @@ class PageCounts(NamedTuple):
     leading: int
     newest: int
 
+    @property
+    def pinned(self) -> int:
+        """How many of the others are pinned: half, as many as ArkVale recalls at most."""
+        return (self.most - self.leading - self.newest) // 2
+
     @classmethod
     def of(cls, layout: Layout, page: int) -> "PageCounts | None":
         """Whole pages, and at least one besides the leading and newest. None if a step reads everything."""

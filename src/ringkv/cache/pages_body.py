@@ -1,5 +1,8 @@
 """PagesBody: slots that hold every token, of which a step reads some pages.
 
+Half of the pages that a step may choose are pinned: those that the prompt's selector votes for, as ArkVale's first
+resident pages are. The others are recalled by their digests.
+
 L layers of a group, R rows, H key-value heads, C entries per row in P pages, D elements of a vector.
 """
 
@@ -7,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup, Pages
 from ringkv.base.kv import Layout
 from ringkv.base.page_counts import PageCounts
 from ringkv.cache.body import Body, new_centers, new_planes
+from ringkv.cache.compress.kept import top_votes
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
@@ -23,8 +28,8 @@ EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 
 @dataclass(frozen=True)
 class PagesBody(Body):
-    """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D] and counts int32 [L, R, 4]
-    of `decode_attend_pages`.
+    """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D], pins float32 [L, R, H, P]
+    and counts int32 [L, R, 4] of `decode_attend_pages`.
     """
 
     @classmethod
@@ -34,12 +39,17 @@ class PagesBody(Body):
         """tier: allocates the planes, if they are not in memory like all else."""
         planes = new_planes(group, rows, entries, tier or allocate)
         layers, key = len(group.layers), group.spec.key
-        digests = allocate((layers, rows, key.heads, entries // _pages(group).size, 2, key.width))
+        pages = layers, rows, key.heads, entries // _pages(group).size
+        digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
         counts = allocate((layers, rows, 4), dtype=torch.int32)
-        return cls(group, planes, (*new_centers(group, rows, allocate), digests, counts))
+        return cls(group, planes, (*new_centers(group, rows, allocate), digests, pins, counts))
 
     @property
     def digests(self) -> Tensor:
+        return self.beside[-3]
+
+    @property
+    def pins(self) -> Tensor:
         return self.beside[-2]
 
     @property
@@ -74,11 +84,30 @@ class PagesBody(Body):
             vectors = storage(self.group.spec.key).decode(keys, None)
             own[:, :whole] = digest(vectors[0].unflatten(1, (whole, page)), by_means)
         self.counts[:, row, 3] = int(by_means)
+        self.pins[:, row] = 0
+        if saliency is not None:
+            votes = F.pad(saliency, (0, -saliency.shape[-1] % page)).unflatten(-1, (-1, page)).sum(-1)
+            self.pins[:, row, :, : votes.shape[-1]] = votes
 
     def place(self, row: int, layout: Layout) -> None:
-        """Note how many pages a step reads."""
-        for at, count in enumerate(PageCounts.of(layout, _pages(self.group).size) or EVERYTHING):
+        """Note how many pages a step reads, and pin those with the most votes, which `take` has left in `pins`."""
+        size = _pages(self.group).size
+        held, counts = -(-layout.live(layout.prompt) // size), PageCounts.of(layout, size)
+        for at, count in enumerate(counts or EVERYTHING):
             self.counts[:, row, at] = count
+        votes = self.pins[:, row].clone()
+        self.pins[:, row] = float("-inf")
+        if counts:
+            between = slice(counts.leading, max(counts.leading, held - counts.newest))
+            self.pins[:, row, :, between] = _pinned(votes[..., between], counts.pinned)
+
+
+def _pinned(votes: Tensor, count: int) -> Tensor:
+    """Return the pins of pages by their votes [L, H, P]: `count` of each head, or all if there are fewer."""
+    if not 0 < count < votes.shape[-1]:
+        return torch.full_like(votes, float("inf" if count else "-inf"))
+    best = top_votes(votes.flatten(0, 1), count).view(*votes.shape[:2], count)
+    return torch.full_like(votes, float("-inf")).scatter_(-1, best, float("inf"))
 
 
 def _pages(group: LayerGroup) -> Pages:

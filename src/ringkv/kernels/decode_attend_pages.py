@@ -20,6 +20,7 @@ def decode_attend_pages(
     keys: Tensor,
     values: Tensor,
     digests: Tensor,
+    pins: Tensor,
     counts: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -30,11 +31,14 @@ def decode_attend_pages(
 
     digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, written with the last entry of a page.
     counts int32 [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one
-    among them; and whether digests are means instead of bounds. The others are those with the highest `shares`; of
-    equal ones the first. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
+    among them; and whether digests are means instead of bounds. Of the others pinned pages come before those with the
+    highest `shares`; of equal ones the first. pins float32 [S, H, P]: infinite for pinned pages, else -inf. If a slot
+    has no more pages than it may read, results have the bits of `decode_attend`.
     """
     return Partial(
-        *plain.operator("decode_attend_pages", q)(q, k, v, keys, values, digests, counts, slot, entry, live, scale)
+        *plain.operator("decode_attend_pages", q)(
+            q, k, v, keys, values, digests, pins, counts, slot, entry, live, scale
+        )
     )
 
 
@@ -79,6 +83,7 @@ def reference(
     keys: Tensor,
     values: Tensor,
     digests: Tensor,
+    pins: Tensor,
     counts: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -90,19 +95,23 @@ def reference(
     if k is not None and v is not None:
         plain.write((keys, values), (k, v), slot, entry, live)
         complete(written(keys, rows, entry, page), digests, counts, rows, entry, live)
-    seen = selected(scores(q, digests[rows]) * scale, counts[rows], live, page).repeat_interleave(page, -1)
+    promised = scores(q, digests[rows]) * scale
+    seen = selected(promised, pins[rows], counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
 
 
-def selected(scores: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
-    """Return bool [B, H, P]: the pages that rows read, by scores [B, H, G, P]; counts int32 [B, 4], live int32 [B]."""
+def selected(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return bool [B, H, P]: the pages that rows read.
+
+    scores [B, H, G, P]; pins float32 [B, H, P]; counts int32 [B, 4]; live int32 [B].
+    """
     most, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
     total = ((live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
     is_older = (index < total - newest).expand(-1, scores.shape[1], -1)
     always = (index < leading) | ~is_older
-    others = shares(scores, is_older).masked_fill(always, float("-inf"))
+    others = torch.maximum(shares(scores, is_older), pins).masked_fill(always, float("-inf"))
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)

@@ -25,7 +25,7 @@ def decode_attend_pages_int8(
 ) -> Partial:
     """Do what `decode_attend_int8` does, with at most so many pages of each head.
 
-    others: the tensors of `EncodedPlanes`; the digests and counts of `decode_attend_pages`; slot, entry, live int32
+    others: the tensors of `EncodedPlanes`; digests, pins and counts of `decode_attend_pages`; slot, entry, live int32
     [B]; scale. If a slot has no more pages than it may read, results have the bits of `decode_attend_int8`.
     """
     return Partial(*plain.operator("decode_attend_pages_int8", q)(q, k, v, *others))
@@ -41,6 +41,7 @@ def reference(
     value_scales: Tensor,
     centers: Tensor,
     digests: Tensor,
+    pins: Tensor,
     counts: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -54,7 +55,8 @@ def reference(
         write((INT8, INT8), k, v, planes, slot, entry, live)
         pages = INT8.decode(*(written(plane, rows, entry, page) for plane in (keys, key_scales)))
         complete(pages, digests, counts, rows, entry, live)
-    seen = selected(scores(q, digests[rows]) * scale, counts[rows], live, page).repeat_interleave(page, -1)
+    promised = scores(q, digests[rows]) * scale
+    seen = selected(promised, pins[rows], counts[rows], live, page).repeat_interleave(page, -1)
     visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
     return plain.attend(q, *decoded((INT8, INT8), planes, rows), visible[:, :, None], scale)
 

@@ -18,7 +18,7 @@ _OPTIONAL = _DECODE.replace("Tensor k, Tensor v", "Tensor? k, Tensor? v")
 _HEADS = _OPTIONAL.replace("Tensor slot", "Tensor places, Tensor slot")
 LIBRARY.define("decode_attend_heads" + _HEADS)
 LIBRARY.define("decode_attend_heads_any" + _HEADS)
-_PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor counts, Tensor slot")
+_PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tensor counts, Tensor slot")
 LIBRARY.define("decode_attend_pages" + _PAGES)
 LIBRARY.define("decode_attend_pages_any" + _PAGES)
 _ENCODED = (
@@ -29,7 +29,7 @@ _ENCODED = (
 for _name in ("int8", "fp8", "int4", "turbo4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
     LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
-_PAGES_INT8 = _ENCODED.replace("Tensor slot", "Tensor(e!) digests, Tensor counts, Tensor slot")
+_PAGES_INT8 = _ENCODED.replace("Tensor slot", "Tensor(e!) digests, Tensor pins, Tensor counts, Tensor slot")
 LIBRARY.define("decode_attend_pages_int8" + _PAGES_INT8)
 LIBRARY.define("decode_attend_pages_int8_any" + _PAGES_INT8)
 _ZIP = (

@@ -78,10 +78,10 @@ def test_a_plan_has_the_bytes_that_a_server_allocates(options: dict[str, Any], c
 
 
 def test_pages_in_files_take_their_digests_from_memory_and_a_step_reads_the_budget(cli: Cli) -> None:
-    """SmolLM2: 30 layers, 3 heads of 64; a page of 32 entries has a digest of two vectors; counts take 16 bytes."""
+    """SmolLM2: 30 layers, 3 heads of 64; a page of 32 entries has a digest of two vectors and a pin."""
     arguments = ("plan", "--tokens", "8k", "--kv-budget", "2048", "--kv-policy", "arkvale")
     memory, disk = (json.loads(cli(*arguments, *tier, "--json").out)["rows"][1] for tier in ((), ("--kv-tier", ".")))
-    token, digests = 23_040, 30 * (8192 // 32 * 2 * 3 * 64 * 2 + 16)
+    token, digests = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 16)
     assert (memory["slot_bytes"], memory["file_bytes"]) == (8192 * token + digests, 0)
     assert (disk["slot_bytes"], disk["file_bytes"]) == (digests, 8192 * token)
     assert memory["step_bytes"] == disk["step_bytes"] == 134_515_008 * 2 + 2048 * token + digests

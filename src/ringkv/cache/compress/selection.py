@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import IN_CHUNKS, SlotKind
+from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, SlotKind
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
@@ -23,9 +23,20 @@ from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.watching.ledger import of_prompt
 
+
+def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
+    """Return float32 [L, H, n], what the selector gives each token of a prompt; protected ones get infinity."""
+    layers, heads, tokens, _ = prompt.keys.shape
+    votes = VOTES[type(choice.select)](prompt, 0, tokens, choice.select)
+    for start, stop in protected(choice.protect, tokens):
+        votes[:, start:stop] = float("inf")
+    return votes.view(layers, heads, tokens)
+
+
 _SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt, KVChoice], Tensor]] = {
     IN_CHUNKS: lambda prompt, choice: saliency(prompt),
     "watched": lambda prompt, choice: of_prompt(prompt, choice.window),
+    **dict.fromkeys(IN_PAGES.values(), _every_vote),
 }
 
 
@@ -60,6 +71,8 @@ def saliency_of(views: Sequence[GroupView], choice: KVChoice, sources: Sequence[
 
 
 def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None:
+    if view.group.pages and not choice.reads_pages:
+        return None
     measure = _SALIENCY.get(view.group.in_slots.kind)
     return measure(view.read(), choice).to(source.device).gather(2, source) if measure else None
 

@@ -72,9 +72,9 @@ void write(const Slots<T>& slots, const NewVectors<T>& k, const NewVectors<T>& v
 
 std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, const std::optional<at::Tensor>& k,
                                                        const std::optional<at::Tensor>& v, at::Tensor keys,
-                                                       at::Tensor values, at::Tensor digests, const at::Tensor& counts,
-                                                       const at::Tensor& slot, const at::Tensor& entry,
-                                                       const at::Tensor& live, double scale) {
+                                                       at::Tensor values, at::Tensor digests, const at::Tensor& pins,
+                                                       const at::Tensor& counts, const at::Tensor& slot,
+                                                       const at::Tensor& entry, const at::Tensor& live, double scale) {
   check_planes(q, keys, values);
   const auto cq = q.contiguous(), cc = int32(counts), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const auto *slot_of = cs.const_data_ptr<int32_t>(), *lives = cl.const_data_ptr<int32_t>();
@@ -82,6 +82,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
   const int64_t page = page_of(keys, digests);
   SelectedPages selected(rows * heads, page, scale);
+  const Pins pinned(pins);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -98,7 +99,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
           const int32_t to = ce.const_data_ptr<int32_t>()[row];
           write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, limits.is_mean);
         }
-        selected.select(i, lives[row], limits, query + i * queries * width, queries, slots.digests, own, head);
+        selected.select(i, lives[row], limits, query + i * queries * width, queries, slots.digests, pinned, own, head);
       }
     });
     const RowSlots lengths{slot_of, lives, selected.lengths()};

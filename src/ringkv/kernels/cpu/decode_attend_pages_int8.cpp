@@ -37,9 +37,9 @@ class PagedEntries {
   using Block = BlockInt8;
   using Plane = EncodedPlane<Int8Encoding>;
 
-  PagedEntries(const at::Tensor& digests, const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries,
-               double scale)
-      : digests_(digests), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
+  PagedEntries(const at::Tensor& digests, const at::Tensor& pins, const at::Tensor& counts, int64_t page,
+               int64_t heads, int64_t queries, double scale)
+      : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
         page_(page), queries_(queries), selected_(heads, page, scale) {}
 
   template <typename T>
@@ -51,7 +51,7 @@ class PagedEntries {
       write_digest_int8(key.entry(to.slot, to.head, first), key.scale_of(to.slot, to.head, first), page_, key.bytes,
                         limits.is_mean, digests.upper(to.slot, to.head, index));
     }
-    selected_.select(head, live, limits, query, queries_, digests, to.slot, to.head);
+    selected_.select(head, live, limits, query, queries_, digests, pins_, to.slot, to.head);
   }
   const int32_t* lengths() const { return selected_.lengths(); }
 
@@ -80,6 +80,7 @@ class PagedEntries {
   }
 
   const at::Tensor digests_;
+  const Pins pins_;
   const PageCounts* counts_;
   const int64_t page_, queries_;
   SelectedPages selected_;
@@ -91,9 +92,10 @@ thread_local int PagedEntries::turn_ = 0;
 std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
     const at::Tensor& q, const std::optional<at::Tensor>& k, const std::optional<at::Tensor>& v, at::Tensor keys,
     at::Tensor key_scales, at::Tensor values, at::Tensor value_scales, const at::Tensor& centers, at::Tensor digests,
-    const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry, const at::Tensor& live, double scale) {
+    const at::Tensor& pins, const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry,
+    const at::Tensor& live, double scale) {
   const auto own = int32(counts);
-  PagedEntries entries(digests, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale);
+  PagedEntries entries(digests, pins, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

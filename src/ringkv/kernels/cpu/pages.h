@@ -56,13 +56,22 @@ struct Digests {
   int64_t slot, head, width;
 };
 
+// The pins of slots, float32 [slots, heads, pages]: infinite for pages that are read before others, else -infinite.
+struct Pins {
+  explicit Pins(const at::Tensor& x) : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)) {}
+  const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
+
+  const float* at;
+  int64_t slot, head;
+};
+
 // The shares of attention that a head's queries promise to pages, as logarithms: what q . k is at most, times `scale`,
 // minus the logarithm of the sum over the pages that are no newest ones. The best query counts. A thread has one.
 template <typename T>
 class PromisedShares {
  public:
   // `digests`: of page 0. Returns a share for each of the pages 0 .. stop - 1.
-  const float* operator()(const T* query, int64_t queries, int64_t width, const T* digests, int64_t stop, float scale) {
+  float* operator()(const T* query, int64_t queries, int64_t width, const T* digests, int64_t stop, float scale) {
     split(query, queries, width);
     padded_ = (stop + kLanes - 1) / kLanes * kLanes;
     best_.assign(padded_, kNothing);
@@ -134,16 +143,18 @@ class SelectedPages {
   SelectedPages(int64_t heads, int64_t page, double scale)
       : page_(page), scale_(float(scale)), pages_(heads), lengths_(heads, 0) {}
 
-  // All of `live` entries if they are few enough, else those whose digests promise the most attention to the queries
-  // [queries, width].
+  // All of `live` entries if they are few enough, else pinned pages, and those whose digests promise the most attention
+  // to the queries [queries, width].
   template <typename T>
   void select(int64_t head, int64_t live, const PageCounts& counts, const T* query, int64_t queries,
-              const Digests<T>& digests, int64_t slot, int64_t slot_head) {
+              const Digests<T>& digests, const Pins& pins, int64_t slot, int64_t slot_head) {
     if ((live + page_ - 1) / page_ <= counts.most) return every(head, live);
     static thread_local PromisedShares<T> promised;
     const int64_t stop = (live + page_ - 1) / page_ - counts.newest;
-    best(head, live, counts,
-         promised(query, queries, digests.width, digests.upper(slot, slot_head, 0), stop, scale_));
+    float* shares = promised(query, queries, digests.width, digests.upper(slot, slot_head, 0), stop, scale_);
+    const float* pinned = pins.of(slot, slot_head);
+    for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
+    best(head, live, counts, shares);
   }
   const int32_t* lengths() const { return lengths_.data(); }
   const int32_t* of(int64_t head) const { return pages_[head].data(); }

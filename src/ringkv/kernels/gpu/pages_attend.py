@@ -28,6 +28,7 @@ def decode_attend_pages(
     keys: Tensor,
     values: Tensor,
     digests: Tensor,
+    pins: Tensor,
     counts: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -44,12 +45,14 @@ def decode_attend_pages(
     assert keys.stride()[2:] == (keys.shape[3], 1)
     assert digests.stride()[2:] == (2 * keys.shape[3], keys.shape[3], 1)
     assert counts.stride() == (4, 1)
+    assert pins.is_contiguous()
     q = q if q.stride(-1) == 1 else q.contiguous()
     k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))
     if k is not None:
         complete(k, keys, digests, counts, slot, entry, live)
     page = keys.shape[2] // digests.shape[2]
-    pages, lengths = selected(scores(q, digests, counts, slot, live, page, scale), counts, slot, live, page)
+    promised = scores(q, digests, counts, slot, live, page, scale)
+    pages, lengths = selected(promised, pins, counts, slot, live, page)
     return attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
 
 
@@ -102,7 +105,9 @@ def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tenso
     return found
 
 
-def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int) -> tuple[Tensor, Tensor]:
+def selected(
+    scores: Tensor, pins: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int
+) -> tuple[Tensor, Tensor]:
     """Return the pages that each head reads in order, int32 [B, H, P], and how many live entries these have, [B]."""
     rows, heads, groups, pages = scores.shape
     found = scores.new_empty(rows, heads, pages, dtype=torch.int32)
@@ -110,6 +115,7 @@ def selected(scores: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: i
     padded = triton.next_power_of_2(pages)
     select_pages[heads, rows](
         scores,
+        pins,
         counts,
         slot,
         live,

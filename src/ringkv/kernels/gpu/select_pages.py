@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Selection of the pages that a step reads: the first, the newest, and those between with the highest shares.
+"""Selection of the pages that a step reads: the first, the newest, and of those between the pinned ones, then
+those with the highest shares.
 
 A row of shares is in the registers of one program, which finds the lowest share that is selected bit by bit. So equal
 shares have an order, and nothing is sorted.
@@ -44,6 +45,7 @@ def promised_share(score):
 @triton.jit(do_not_specialize=["heads", "groups", "pages"])
 def select_pages(
     scores_at,  # float32 [B, H, G, P], as `score_pages` wrote them
+    pins_at,  # float32 [S, H, P], contiguous
     counts_at,  # int32 [S, 4]
     slot_at,
     live_at,
@@ -67,7 +69,8 @@ def select_pages(
         return
     stop = total - newest
     is_between = (page >= first) & (page < stop)
-    share = tl.full((PAGES,), float("-inf"), tl.float32)
+    pins = pins_at + (slot * heads + head) * pages + page
+    share = tl.load(pins, mask=is_between, other=float("-inf"))
     for group in range(groups):
         score = tl.load(scores_at + own * groups + group * pages + page, mask=page < stop, other=float("-inf"))
         share = tl.maximum(share, promised_share(score))
