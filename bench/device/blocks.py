@@ -10,15 +10,14 @@ from bench.device.clock import seconds_of
 from bench.device.journal import DeviceJournal
 from bench.device.made import make_random
 from bench.device.scale import Scale
-from ringkv.base.cache_spec import IN_CHUNKS, CacheSpec, LayerGroup, PlaneFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, CacheSpec, LayerGroup, PlaneFormat
 from ringkv.base.kv import SINKS
 from ringkv.base.zip_sizes import CHUNK
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.formats.registry import FORMATS, storage
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.kernels.decode_attend_heads import decode_attend_heads
 from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
 from ringkv.kernels.experts import experts
-from ringkv.kernels.latent_attend import decode_attend_latent
 
 PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
@@ -74,19 +73,23 @@ def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
 
 
 def _latents(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    """Measure attention over full slots of latents in each format; a rate counts what is stored."""
+    zeros = torch.zeros(0, device=scale.device, dtype=getattr(torch, scale.dtype)).new_zeros
     for slots, entries in of.slots:
-        latents, k = _random(scale, slots, 1, entries, of.entry), _random(scale, slots, 1, of.entry)
-        q, slot = _random(scale, slots, 1, of.heads, of.entry), torch.arange(slots, device=scale.device).int()
+        q, k = _random(scale, slots, 1, of.heads, of.entry), _random(scale, slots, 1, of.entry)
+        slot = torch.arange(slots, device=scale.device).int()
         live = torch.full_like(slot, entries)
-
-        def run(*given: torch.Tensor) -> None:
-            decode_attend_latent(*given, of.entry**-0.5)
-
-        call = (q, k, latents, slot, live - 1, live)
-        taken = seconds_of(_captured(lambda call=call: run(*call), scale), scale.torch_device, repeats=8)
         operations = 2.0 * slots * of.heads * entries * (of.entry + of.rank)
-        figure = {"s": taken, "rate": latents.nbytes / taken, "operations": operations}
-        yield {"part": "latents", "slots": slots, "live": entries, **figure}
+        for name in LATENT_FORMATS:
+            spec = CacheSpec.latent(of.rank, of.entry - of.rank).stored_as(name)
+            body = allocate_slots(LayerGroup((0,), spec, of.heads), slots, entries, zeros)
+            for plane in body.planes:
+                make_random(plane)
+            run = partial(storage(spec.key).attend, q, k, *body.layer(0), slot, live - 1, live, of.entry**-0.5)
+            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
+            figure = {"s": taken, "rate": sum(plane.nbytes for plane in body.planes) / taken, "operations": operations}
+            part = "latents" if name == "plain" else f"{name} latents"
+            yield {"part": part, "slots": slots, "live": entries, **figure}
 
 
 def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:

@@ -51,6 +51,7 @@ def test_the_table_shows_them_all(out: Path) -> None:
         "copy of one half",
         "| experts | 8 |",
         "| latents | 2 x 64 |",
+        "| int4 latents | 2 x 64 |",
         "| plain slots | 2 x 64 |",
         "| int4 slots | 2 x 64 |",
         "| unequal heads | 2 x 64 |",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -211,6 +211,17 @@ def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_pat
         assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
     sizes = ("3",) if kv_format == IN_CHUNKS else ("3", "3x4")  # chunks take no drafts
     assert {*traced.outputs} == {f"decode-global-{kv_format}-{size}" for size in sizes}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+
+
+@pytest.mark.parametrize("kv_format", [name for name in LATENT_FORMATS if name != "plain"])
+def test_steps_with_encoded_latents_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
+    kind, changes = GOLDEN["deepseek-v3"]
+    tiny.save(tmp_path, kind, **changes)
+    traced = Traced(*(f"decode-{kind}-{kv_format}" for kind in load_config(tmp_path).kinds))
+    with fake_cuda(), torch.inference_mode():
+        assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
+    assert [name.rpartition("-")[2] for name in sorted(traced.outputs)] == ["3", "3x4"]
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 

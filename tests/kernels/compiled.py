@@ -28,10 +28,13 @@ from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.cache_split import cache_split
 from ringkv.kernels.gpu.complete_page import complete_page
+from ringkv.kernels.gpu.encoded_latent_split import encoded_latent_split
+from ringkv.kernels.gpu.encoded_latents import LatentPlanes
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.heads_split import heads_split
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
+from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
@@ -42,6 +45,7 @@ from ringkv.kernels.gpu.select_pages import select_pages
 from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import H100, Chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
+from ringkv.kernels.gpu.write_latent import write_latent
 from ringkv.kernels.gpu.write_token import write_token
 from ringkv.kernels.zip_slots import allocate
 
@@ -50,6 +54,7 @@ KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
     *(heads_split, complete_page, score_pages, select_pages, pages_split),
     *(write_token, rotate_queries, attend_bytes, attend_nibbles),
+    *(write_latent, encoded_latent_split, merge_latents),
     *(append_token, attend_buffer, attend_chunks, note_attention),
     *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
 )
@@ -105,6 +110,7 @@ def absent_device(capability: int) -> Iterator[Absent]:
             patch("ringkv.kernels.gpu.zip_attend.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
             patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
+            patch("ringkv.kernels.gpu.encoded_latents.chip", lambda _: CHIPS[capability]),
         ):
             yield absent
     finally:
@@ -170,6 +176,17 @@ def encoded_inputs(
     planes = [part for plane in both for part in storage(plane).allocate(shape, allocate)]
     (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
     return [*vectors, EncodedPlanes(*planes, centers), *_tensors([(rows,)] * 3, torch.int32)]
+
+
+def latent_inputs(
+    name: PlaneFormat, dtype: torch.dtype, groups: int, width: int, exact: int = 4, rows: int = 8, capacity: int = 8192
+) -> list[Any]:
+    """Return q, k, the planes, slot, entry, live of attention over encoded latents, with 2 * rows slots."""
+    vectors = _tensors([(rows, 1, groups, width), (rows, 1, width)], dtype)
+    (plane,) = CacheSpec.latent(width, 0).stored_as(name).planes
+    parts = storage(plane).allocate((2 * rows, 1, capacity, width), partial(torch.empty, device="cuda"))
+    (centers,) = _tensors([(2 * rows, 1, (1 + exact) * width)], torch.float32)
+    return [*vectors, LatentPlanes(*parts, centers), *_tensors([(rows,)] * 3, torch.int32)]
 
 
 def zip_inputs(

@@ -106,6 +106,24 @@ def decode_latent(inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, torch.T
     return _run("decode_attend_latent", inputs, cut, "latent_attend"), inputs[2]
 
 
+def encoded_latent(name: str, inputs: list[torch.Tensor], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on q, k, the planes, slot, entry, live in this format. Return the result, and the planes afterwards."""
+    from ringkv.kernels.gpu.encoded_latents import LatentPlanes
+    from ringkv.kernels.gpu.latent_forms import LATENT_FORMS
+
+    arguments = [LATENT_FORMS[name], *inputs[:2], LatentPlanes(*inputs[2:5]), *inputs[5:]]
+    return _run("decode_attend", arguments, cut, "encoded_latents"), inputs[2:4]
+
+
+def encoded_latent_write(name: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Write k to the planes of this format, with slot, entry, live. Return latents and scales."""
+    from ringkv.kernels.gpu.encoded_latents import LatentPlanes
+    from ringkv.kernels.gpu.latent_forms import LATENT_FORMS
+
+    _call("encoded_latents", "write", LATENT_FORMS[name], inputs[0], LatentPlanes(*inputs[1:4]), *inputs[4:])
+    return inputs[1:3]
+
+
 def prefill_latent(q: torch.Tensor, latents: torch.Tensor, start: int) -> Result:
     found: Result = _call("latent_attend", "prefill_latent", q, latents, start, SCALE)
     return found

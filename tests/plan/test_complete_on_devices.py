@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ringkv.base.cache_spec import PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import LATENT_FORMATS, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.models.config import ModelConfig
 from ringkv.plan import complete
@@ -63,6 +63,15 @@ def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
         assert resolved(kv_format=kv_format, device="cuda:0").kv_format == kv_format
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed (Linux only)")
+def test_formats_of_latents_are_accepted_on_a_gpu_if_they_have_kernels() -> None:
+    from ringkv.kernels.gpu.latent_forms import LATENT_FORMS as WITH_KERNELS
+
+    assert LATENT_FORMATS == ("plain", *WITH_KERNELS)
+    for kv_format in LATENT_FORMATS:
+        assert resolved(DEEPSEEK, kv_format=kv_format, device="cuda:0").kv_format == kv_format
+
+
 @pytest.mark.parametrize(
     ("model", "kv_format", "said"),
     [
@@ -71,7 +80,7 @@ def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
             "zipcache",
             "packs 8 elements together on CUDA, which do not divide a head of 36",
         ),
-        (DEEPSEEK, "int8", "int8 is not implemented for latents on CUDA; choose plain"),
+        (DEEPSEEK, "turbo4", "turbo4 is not implemented for latent caches; choose plain, int8, fp8, int4"),
     ],
 )
 def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_format: str, said: str) -> None:

@@ -7,7 +7,7 @@ in 4 bits.
 The center of a slot is subtracted before rounding, as from keys of heads, because channels of latents have means. A
 latent is a value too, so the center is added to the weighted sum again.
 
-The kernel widens a block of latents to 16 bits once for many heads. With few cores the products take longer than
+The kernels widen a block of latents to 16 bits once for many heads. With few cores the products take longer than
 reading memory, so attention takes as long as over plain latents.
 
 B rows of a step, S slots, G query heads, C entries per slot, D elements of an entry.
@@ -15,6 +15,8 @@ B rows of a step, S slots, G query heads, C entries per slot, D elements of an e
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,6 +89,14 @@ def reference(
     return torch.cat([one.out for one in found]), torch.cat([one.lse for one in found])
 
 
+def _cuda(format: str, q: Tensor, k: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    from ringkv.kernels.gpu import encoded_latents as gpu  # loads Triton
+    from ringkv.kernels.gpu.latent_forms import LATENT_FORMS
+
+    count = len(gpu.LatentPlanes._fields)
+    return gpu.decode_attend(LATENT_FORMS[format], q, k, gpu.LatentPlanes(*others[:count]), *others[count:])
+
+
 ATTEND: Mapping[str, Callable[..., Partial]] = {
     "plain": decode_attend_latent,
     **{name: partial(attend_latents, name) for name in ENCODINGS},
@@ -96,3 +106,5 @@ for _format, _encoding in ENCODINGS.items():
     for _name in (f"decode_attend_latent_{_format}", f"decode_attend_latent_{_format}_tiles"):
         LIBRARY.impl(_name, partial(reference, _encoding), "CompositeExplicitAutograd")
         register_fake(f"ringkv::{_name}", empty_results, lib=LIBRARY)
+    if find_spec("triton"):
+        LIBRARY.impl(f"decode_attend_latent_{_format}", partial(_cuda, _format), "CUDA")

@@ -93,8 +93,6 @@ def check_on_cuda(model: Cached, slots: SlotFormat) -> None:
             f"kv_policy arkvale is not implemented for kv_format {format} on CUDA, nor is kv_read; choose plain",
             "kv_format",
         )
-    if format != "plain" and any(group.spec.value is None for group in model.groups):
-        raise InvalidRequest(f"kv_format {format} is not implemented for latents on CUDA; choose plain", "kv_format")
     if format == IN_CHUNKS:
         _check_unit(model, format, ZIP_WORD, " on CUDA")
 

@@ -16,6 +16,7 @@ from ringkv.kernels.encoded_attend import EncodedPlanes
 from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
 from ringkv.kernels.gpu.forms import WORD, Form
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
+from ringkv.kernels.gpu.rotation import Rotation
 from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
 from ringkv.kernels.gpu.write_token import write_token
 
@@ -66,9 +67,9 @@ def write(form: Form, k: Tensor, v: Tensor, planes: EncodedPlanes, slot: Tensor,
         *k.stride()[:2],
         *v.stride()[:2],
         *_plane_strides(keys, values),
-        *_head_strides(key_scales),
-        *_head_strides(value_scales),
-        *_head_strides(centers),
+        *head_strides(key_scales),
+        *head_strides(value_scales),
+        *head_strides(centers),
         STORE_KEY=form.store_key,
         STORE_VALUE=form.store_value,
         WIDTH=width,
@@ -92,7 +93,9 @@ def attend(
     cut = cut or usual_tiling(form, q, planes)
     (rows, heads, queries, width), padded = q.shape, encoded_tile(form, q, planes)
     exact = planes.centers.shape[-1] // width - 1
-    rotated, dots = _rotated(form, q, planes.centers, slot, live)
+    dtype = torch.float16 if q.element_size() == 2 else torch.float32  # float16 has every element of the formats
+    rotation, rows_of_program = Rotation.of_keys(form, width), tile(q).rows
+    rotated, dots = rotated_queries(q, planes.centers, slot, live, dtype, rows_of_program, rotation)
     part, part_lse = empty_parts(q, cut)
     blocks = triton.cdiv(queries, padded.rows)
     keys, values = planes.keys.view(WORD), planes.values.view(WORD)
@@ -110,8 +113,8 @@ def attend(
         part,
         part_lse,
         *_plane_strides(keys, values),
-        *_head_strides(key_scales),
-        *_head_strides(value_scales),
+        *head_strides(key_scales),
+        *head_strides(value_scales),
         scale * LOG2_E,
         heads,
         queries,
@@ -130,14 +133,16 @@ def attend(
     return merged(q, part, part_lse, live, cut, form.stages(width))
 
 
-def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `rotate_queries` writes. Its dtype is that of products: float16 has every element of the formats."""
-    (rows, heads, queries, width), padded = q.shape, tile(q)
+def rotated_queries(
+    q: Tensor, centers: Tensor, slot: Tensor, live: Tensor, dtype: torch.dtype, rows: int, rotation: Rotation
+) -> tuple[Tensor, Tensor]:
+    """Return what `rotate_queries` writes in this dtype, with so many queries of a program."""
+    (batch, heads, queries, width), columns = q.shape, tile(q).columns
     centers_of_head = centers.shape[-1] // width
     q = q if q.stride(-1) == 1 else q.contiguous()
-    rotated = q.new_empty(q.shape, dtype=torch.float16 if q.element_size() == 2 else torch.float32)
-    dots = q.new_empty(rows, heads, queries, 1 + centers_of_head, dtype=torch.float32)
-    rotate_queries[triton.cdiv(queries, padded.rows), heads, rows](
+    rotated = q.new_empty(q.shape, dtype=dtype)
+    dots = q.new_empty(batch, heads, queries, 1 + centers_of_head, dtype=torch.float32)
+    rotate_queries[triton.cdiv(queries, rows), heads, batch](
         q,
         centers,
         slot,
@@ -145,15 +150,18 @@ def _rotated(form: Form, q: Tensor, centers: Tensor, slot: Tensor, live: Tensor)
         rotated,
         dots,
         *q.stride()[:3],
-        *_head_strides(centers),
+        *head_strides(centers),
         heads,
         queries,
-        ROWS=padded.rows,
+        ROWS=rows,
         WIDTH=width,
-        COLUMNS=padded.columns,
-        STAGES=form.stages(width),
+        COLUMNS=columns,
+        WHOLE=rotation.whole,
+        WHOLE_STAGES=rotation.whole_stages,
+        STAGES=rotation.stages,
+        ORDER=rotation.order,
         CENTERS=centers_of_head,
-        SIGNED=form.is_signed,
+        SIGNED=rotation.is_signed,
         num_warps=ROTATE_WARPS,
     )
     return rotated, dots
@@ -185,10 +193,10 @@ def encoded_tile(form: Form, q: Tensor, planes: EncodedPlanes) -> Tile:
 def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
     """Return the strides of a slot and of a head, which both planes have."""
     assert keys.stride() == values.stride()
-    return _head_strides(keys)
+    return head_strides(keys)
 
 
-def _head_strides(plane: Tensor) -> tuple[int, ...]:
+def head_strides(plane: Tensor) -> tuple[int, ...]:
     """Return the strides of a slot and of a head, whose entries are contiguous."""
     assert (plane.stride(2), plane.stride(-1)) == (plane.shape[3:].numel(), 1)
     return plane.stride()[:2]

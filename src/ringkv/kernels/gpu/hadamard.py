@@ -12,11 +12,25 @@ def rotate(vectors, SIZE: tl.constexpr, STAGES: tl.constexpr):
     Sums have the order of the torch function, so the elements are the same bit for bit.
     """
     for stage in tl.static_range(STAGES):
-        pairs = tl.permute(tl.reshape(vectors, (SIZE // (2 << stage), 2, 1 << stage)), (0, 2, 1))
-        first, second = tl.split(pairs)
-        pairs = tl.join(first + second, first - second)
-        vectors = tl.reshape(tl.permute(pairs, (0, 2, 1)), (SIZE,))
+        vectors = _butterfly(vectors, SIZE, stage)
     return vectors * (2.0 ** (-STAGES / 2))
+
+
+@triton.jit
+def rotate_groups(vectors, is_whole, SIZE: tl.constexpr, WHOLE_STAGES: tl.constexpr, STAGES: tl.constexpr):
+    """Do what `rotate` does, with blocks of 2**WHOLE_STAGES elements in whole groups, bool [SIZE]."""
+    for stage in tl.static_range(WHOLE_STAGES):
+        sums = _butterfly(vectors, SIZE, stage)
+        vectors = sums if stage < STAGES else tl.where(is_whole, sums, vectors)
+    return vectors * tl.where(is_whole, 2.0 ** (-WHOLE_STAGES / 2), 2.0 ** (-STAGES / 2))
+
+
+@triton.jit
+def _butterfly(vectors, SIZE: tl.constexpr, STAGE: tl.constexpr):
+    pairs = tl.permute(tl.reshape(vectors, (SIZE // (2 << STAGE), 2, 1 << STAGE)), (0, 2, 1))
+    first, second = tl.split(pairs)
+    pairs = tl.join(first + second, first - second)
+    return tl.reshape(tl.permute(pairs, (0, 2, 1)), (SIZE,))
 
 
 def stages(width: int) -> int:

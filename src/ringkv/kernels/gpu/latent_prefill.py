@@ -8,7 +8,7 @@ program's tile, because they attend to the same entries.
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.latent_tiles import attend_latents
+from ringkv.kernels.gpu.latent_tiles import attend_latents, plain_tile
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -46,9 +46,11 @@ def latent_prefill(
         q_first,
         q_rest,
         latents_at,
+        None,
         0,
         stop,
         -1,
+        None,
         last,
         tl.full((ROWS,), float("-inf"), tl.float32),
         tl.zeros((ROWS,), tl.float32),
@@ -59,6 +61,9 @@ def latent_prefill(
         FIRST,
         REST,
         BLOCK,
+        plain_tile,
+        latents_at.dtype.element_ty,
+        False,
     )
     out = out_at + place
     tl.store(out + column[None, :], (acc_first / total[:, None]).to(out_at.dtype.element_ty), mask=is_query[:, None])

@@ -7,7 +7,7 @@ B rows of a step, G query heads, C entries, D elements of an entry, S splits.
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.latent_tiles import attend_latents
+from ringkv.kernels.gpu.latent_tiles import attend_latents, plain_tile, store_latent_part
 from ringkv.kernels.gpu.tiles import entries_per_split
 
 
@@ -19,8 +19,8 @@ def latent_split(
     slot_at,
     entry_at,
     live_at,
-    part_at,  # float32 [B, S, G, D], normalised
-    lse_at,  # float32 [B, S, G], log2 of the sum of exponentials
+    part_at,  # as `store_latent_part` writes them
+    lse_at,
     q_row,  # strides, in elements
     q_group,
     k_row,
@@ -71,9 +71,11 @@ def latent_split(
         q_first,
         q_rest,
         latents,
+        None,
         first,
         stop,
         entry,
+        None,
         None,
         top,
         total,
@@ -84,11 +86,9 @@ def latent_split(
         FIRST,
         REST,
         BLOCK,
+        plain_tile,
+        latents_at.dtype.element_ty,
+        False,
     )
-    is_empty = total == 0.0
-    by = tl.where(is_empty, 1.0, total)
     at = (row.to(tl.int64) * splits + split) * groups + query  # beyond 2**31 elements with many slots
-    parts = part_at + at[:, None] * WIDTH
-    tl.store(parts + column[None, :], acc_first / by[:, None], mask=is_query[:, None])
-    tl.store(parts + rest[None, :], acc_rest / by[:, None], mask=real_rest)
-    tl.store(lse_at + at, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=is_query)
+    store_latent_part(part_at, lse_at, at, is_query, top, total, acc_first, acc_rest, WIDTH, FIRST, REST)

@@ -14,29 +14,33 @@ def attend_latents(
     q_first,  # [ROWS, FIRST]
     q_rest,  # [ROWS, REST]
     latents,  # pointer to entry 0
+    ranges,  # and to that of its scales; None if latents are plain
     first,  # entries to read
     stop,
     skip,  # an entry that is not read, or -1
+    exact,  # bits of entries that are not read; None: there are none
     last,  # [ROWS], the last entry that each query sees; None: all that are read
     top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, FIRST] and [ROWS, REST]
     total,
     acc_first,
     acc_rest,
-    scale,
+    scale,  # of all scores, or [ROWS, 1]
     WIDTH: tl.constexpr,
     FIRST: tl.constexpr,
     REST: tl.constexpr,
     BLOCK: tl.constexpr,
+    TILE: tl.constexpr,  # loads a tile, as `plain_tile`
+    DTYPE: tl.constexpr,  # to which elements and weights are rounded
+    PACKED: tl.constexpr,  # see `elements`
 ):
     """Continue the softmax over entries first .. stop-1. Exponentials are powers of two: `scale` includes log2(e)."""
-    column, rest = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
     for start in range(first, stop, BLOCK):
         at = start + tl.arange(0, BLOCK)
         is_read = (at < stop) & (at != skip)
-        entries = latents + at[:, None] * WIDTH
-        k_first = tl.load(entries + column[None, :], mask=is_read[:, None], other=0.0).to(q_first.dtype)
-        k_rest = tl.load(entries + rest[None, :], mask=is_read[:, None] & (rest < WIDTH)[None, :], other=0.0)
-        k_rest = k_rest.to(q_first.dtype)
+        if exact is not None:
+            is_read = is_read & (exact >> tl.minimum(at, 31) & 1 == 0)
+        k_first = TILE(latents, ranges, at, is_read, 0, WIDTH, FIRST, PACKED).to(DTYPE).to(q_first.dtype)
+        k_rest = TILE(latents, ranges, at, is_read, FIRST, WIDTH, REST, PACKED).to(DTYPE).to(q_first.dtype)
         scores = tl.dot(q_first, tl.trans(k_first), input_precision="ieee")
         scores = tl.dot(q_rest, tl.trans(k_rest), scores, input_precision="ieee") * scale
         scores = tl.where(is_read[None, :], scores, float("-inf"))
@@ -47,8 +51,49 @@ def attend_latents(
         weights = tl.exp2(scores - against[:, None])
         shrink = tl.exp2(top - against)
         total = total * shrink + tl.sum(weights, 1)
-        weights = weights.to(latents.dtype.element_ty).to(q_first.dtype)
+        weights = weights.to(DTYPE).to(q_first.dtype)
         acc_first = tl.dot(weights, k_first, acc_first * shrink[:, None], input_precision="ieee")
         acc_rest = tl.dot(weights, k_rest, acc_rest * shrink[:, None], input_precision="ieee")
         top = highest
     return top, total, acc_first, acc_rest
+
+
+@triton.jit
+def plain_tile(
+    latents,
+    ranges,
+    at,  # [BLOCK], entries
+    is_read,
+    START: tl.constexpr,  # the elements that it returns
+    WIDTH: tl.constexpr,
+    SIZE: tl.constexpr,
+    PACKED: tl.constexpr,
+):
+    """Return elements START .. START + SIZE - 1 of entries, [BLOCK, SIZE]; 0 for those that are not read."""
+    column = START + tl.arange(0, SIZE)
+    mask = is_read[:, None] if START == 0 else is_read[:, None] & (column < WIDTH)[None, :]
+    return tl.load(latents + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def store_latent_part(
+    part_at,  # float32 [B, S, G, D], normalised
+    lse_at,  # float32 [B, S, G], log2 of the sum of exponentials
+    at,  # [ROWS], their queries
+    is_query,
+    top,
+    total,
+    acc_first,
+    acc_rest,
+    WIDTH: tl.constexpr,
+    FIRST: tl.constexpr,
+    REST: tl.constexpr,
+):
+    """Write the partial results of one split."""
+    column, rest = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
+    is_empty = total == 0.0
+    by = tl.where(is_empty, 1.0, total)
+    parts = part_at + at[:, None] * WIDTH
+    tl.store(parts + column[None, :], acc_first / by[:, None], mask=is_query[:, None])
+    tl.store(parts + rest[None, :], acc_rest / by[:, None], mask=is_query[:, None] & (rest < WIDTH)[None, :])
+    tl.store(lse_at + at, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=is_query)

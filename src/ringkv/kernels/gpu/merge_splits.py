@@ -55,7 +55,32 @@ def merge_splits(
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     place = row.to(tl.int64) * heads + head
+    out, lse = merge_parts(
+        part_at, part_lse_at, place, query, column, real, queries, splits, used, WIDTH, COLUMNS, STEP
+    )
+    if STAGES > 0:
+        out = rotate(out, COLUMNS, STAGES)
+    at = place * queries + query
+    tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
+    tl.store(lse_at + at + tl.arange(0, 1), lse * LN_2)
 
+
+@triton.jit
+def merge_parts(
+    part_at,
+    part_lse_at,
+    place,  # row * H + head
+    query,
+    column,  # [COLUMNS], where elements are in a part
+    real,  # [COLUMNS], which of them exist
+    queries,
+    splits,
+    used,  # splits that were written
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """Return a query's output [COLUMNS], and its log-sum-exp [1] in base 2; 0 and -inf if it has seen no entry."""
     top = tl.full((1,), float("-inf"), tl.float32)
     total = tl.zeros((1,), tl.float32)
     acc = tl.zeros((COLUMNS,), tl.float32)
@@ -74,10 +99,5 @@ def merge_splits(
         acc = acc * shrink + tl.sum(weight[:, None] * part, 0)
         top = highest
     is_empty = total == 0.0
-    out = acc / tl.where(is_empty, 1.0, total)
-    if STAGES > 0:
-        out = rotate(out, COLUMNS, STAGES)
-    at = place * queries + query
-    tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
-    lse = tl.where(is_empty, float("-inf"), (top + tl.log2(tl.where(is_empty, 1.0, total))) * LN_2)
-    tl.store(lse_at + at + tl.arange(0, 1), lse)
+    by = tl.where(is_empty, 1.0, total)
+    return acc / by, tl.where(is_empty, float("-inf"), top + tl.log2(by))

@@ -1,5 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""What a step's queries need once for all splits: the second kernel of `encoded_attend`.
+"""What a step's queries need once for all splits: the second kernel of attention over encoded entries.
+
+Vectors are rotated in groups of which the last one may have fewer elements; those of heads are one group.
 
 B rows of a step, H key-value heads, Q queries each, D head_dim, E first keys that a slot keeps exactly.
 """
@@ -7,7 +9,7 @@ B rows of a step, H key-value heads, Q queries each, D head_dim, E first keys th
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.hadamard import rotate
+from ringkv.kernels.gpu.hadamard import rotate_groups
 from ringkv.kernels.gpu.random_signs import random_signs
 
 
@@ -17,7 +19,7 @@ def rotate_queries(
     centers_at,  # float32 [S, H, D + E D]
     slot_at,
     live_at,
-    rotated_at,  # [B, H, Q, D]: rotated and divided by their largest element, which is what float16 rounds best
+    rotated_at,  # [B, H, Q, D], in ORDER: rotated, divided by their largest element, which is what float16 rounds best
     dots_at,  # float32 [B, H, Q, 2 + E]: largest element, products with the center and with first keys minus center
     q_row,  # strides, in elements
     q_head,
@@ -29,7 +31,10 @@ def rotate_queries(
     ROWS: tl.constexpr,  # queries of one program, padded
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
-    STAGES: tl.constexpr,
+    WHOLE: tl.constexpr,  # elements in whole groups, before the last one
+    WHOLE_STAGES: tl.constexpr,  # of the rotation of a whole group
+    STAGES: tl.constexpr,  # and of the last one
+    ORDER: tl.constexpr,  # where elements are in a stored vector
     CENTERS: tl.constexpr,  # 1 + E
     SIGNED: tl.constexpr,  # by random signs, before the rotation
 ):
@@ -48,9 +53,11 @@ def rotate_queries(
         tl.store(dots_at + place * (1 + CENTERS) + 1 + which, tl.sum(q * center[None, :], 1), mask=is_query)
     if SIGNED:
         q *= random_signs(column, WIDTH)[None, :]
-    rotated = tl.reshape(rotate(tl.reshape(q, (ROWS * COLUMNS,)), ROWS * COLUMNS, STAGES), (ROWS, COLUMNS))
+    is_whole = tl.reshape(tl.broadcast_to((column < WHOLE)[None, :], (ROWS, COLUMNS)), (ROWS * COLUMNS,))
+    rotated = rotate_groups(tl.reshape(q, (ROWS * COLUMNS,)), is_whole, ROWS * COLUMNS, WHOLE_STAGES, STAGES)
+    rotated = tl.reshape(rotated, (ROWS, COLUMNS))
     largest = tl.max(tl.abs(rotated), 1)
     tl.store(dots_at + place * (1 + CENTERS), largest, mask=is_query)
     rotated = rotated / tl.where(largest > 0, largest, 1.0)[:, None]
-    to = rotated_at + place[:, None] * WIDTH + column[None, :]
+    to = rotated_at + place[:, None] * WIDTH + ORDER(column, WIDTH)[None, :]
     tl.store(to, rotated.to(rotated_at.dtype.element_ty), mask=mask)

@@ -31,6 +31,7 @@ class Tile:
     itemsize: int  # bytes of an element
     planes: int = 2  # keys and values; 1 if they are the same elements
     stored: int | None = None  # bytes of an encoded vector and its scale; None if elements are stored as they are
+    is_decoded: bool = False  # an encoded tile is copied to registers, and its elements back to shared memory
 
     @property
     def row_bytes(self) -> int:
@@ -51,9 +52,10 @@ class Tiling:
 
         Products of WGMMA_ROWS queries read a tile there while the next ones are loaded, others copy it to registers.
         """
-        in_flight = self.stages if tile.rows >= WGMMA_ROWS else self.stages - 1
+        in_flight = self.stages if tile.rows >= WGMMA_ROWS and not tile.is_decoded else self.stages - 1
         loaded = in_flight * tile.planes * self.block * tile.row_bytes
-        return loaded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
+        decoded = self.block * tile.columns * tile.itemsize if tile.is_decoded else 0
+        return loaded + decoded + tile.rows * (tile.columns + self.block) * tile.itemsize + RESERVED_BYTES
 
 
 H100 = Chip(132, 228 << 10, 9)

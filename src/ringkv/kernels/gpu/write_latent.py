@@ -1,0 +1,63 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Writing of a step's latents to encoded slots, group by group: the first kernel of `encoded_latents`.
+
+B rows of a step, C entries, D elements of a latent, E first latents that a slot keeps exactly.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def write_latent(
+    k_at,
+    latents_at,
+    scales_at,
+    centers_at,  # float32 [S, 1, D + E D]
+    slot_at,
+    entry_at,
+    live_at,
+    k_row,  # strides, in elements
+    plane_slot,
+    scale_slot,
+    center_slot,
+    STORE: tl.constexpr,  # of `encode_vector`
+    PACK: tl.constexpr,  # elements of a latent in a stored one
+    SCALES: tl.constexpr,  # of a group
+    WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,  # elements of a group
+    LAST_COLUMNS: tl.constexpr,  # of the last one, padded to a power of two
+    WHOLE_STAGES: tl.constexpr,  # of the rotation of the other groups
+    STAGES: tl.constexpr,  # and of the last one
+):
+    group, row = tl.program_id(0), tl.program_id(1)
+    if tl.load(live_at + row) == 0:
+        return
+    GROUPS: tl.constexpr = (WIDTH + GROUP - 1) // GROUP
+    LAST: tl.constexpr = WIDTH - (GROUPS - 1) * GROUP
+    slot, entry = tl.load(slot_at + row).to(tl.int64), tl.load(entry_at + row)
+    first = group * GROUP
+    k, center = k_at + row * k_row + first, centers_at + slot * center_slot + first
+    latents = latents_at + slot * plane_slot + entry * (WIDTH // PACK) + first // PACK
+    scales = scales_at + slot * scale_slot + (entry * GROUPS + group) * SCALES
+    if group < GROUPS - 1:
+        _write_group(k, center, latents, scales, STORE, GROUP, GROUP, WHOLE_STAGES)
+    else:
+        _write_group(k, center, latents, scales, STORE, LAST, LAST_COLUMNS, STAGES)
+
+
+@triton.jit
+def _write_group(
+    k,
+    center,
+    latents,
+    scales,
+    STORE: tl.constexpr,
+    WIDTH: tl.constexpr,  # of the group
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    column = tl.arange(0, COLUMNS)
+    real = column < WIDTH
+    vector = tl.load(k + column, mask=real, other=0.0).to(tl.float32)
+    STORE(vector - tl.load(center + column, mask=real, other=0.0), latents, scales, 0, WIDTH, COLUMNS, STAGES)
