@@ -204,7 +204,9 @@ def _decode(
             return project_values(one(q, k, v, slot, entry, live), latent)
         assert k is not None
         assert v is not None
-        each = zip(*(x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v)), entry.T, live.T, strict=True)
+        vectors = (x.unflatten(0, (-1, tokens)).unbind(1) for x in (q, k, v))
+        numbers = (of_rows.T.contiguous() for of_rows in (entry, live))  # GPU kernels read rows' numbers as an array
+        each = zip(*vectors, *numbers, strict=True)
         found = zip(*(one(q, k, v, slot, at, n) for q, k, v, at, n in each), strict=True)
         return project_values(Partial(*(torch.stack(some, 1).flatten(0, 1) for some in found)), latent)
 
