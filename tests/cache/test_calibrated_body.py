@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.body import Body
+from ringkv.cache.body import Body, Leaving
 from ringkv.cache.calibrated_body import CalibratedBody
-from ringkv.cache.layouts import layout
+from ringkv.cache.layouts import layout, layouts
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.cache.watching.evict import fixed
 from ringkv.cache.watching.triattention import ExpectedQueries, score
@@ -20,8 +20,10 @@ from ringkv.models.layer import RopeConfig
 from tests.cache.watching.test_triattention import GROUPS, HEADS, WIDTH, cached, expected, paper, rotary
 from tests.fake_cuda import fake_cuda
 
-CAPACITY, REVIEW, RECENT, SINKS, LAYERS = 24, 4, 6, 2, 2
-GROUP = LayerGroup((0, 1), CacheSpec.grouped(HEADS, WIDTH), GROUPS, calibrated=True)
+CAPACITY, REVIEW, RECENT, SINKS = 24, 4, 6, 2
+LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
+LAYERS = len(LEADS)
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, calibrated=True)
 KV = KVChoice("triattention", sinks=SINKS, recent=RECENT, review=REVIEW, protect=((7, 9),))
 ROPE = RopeConfig(500.0, width=8)
 
@@ -39,7 +41,9 @@ class Slot:
 
     def __init__(self, choice: KVChoice, prompt: int, seed: int) -> None:
         self.choice, self.random, self.seen = choice, torch.Generator().manual_seed(seed), prompt
-        self.layout: Layout = layout(choice, prompt, CAPACITY)
+        self.prompt, self.leaving = prompt, Leaving()
+        self.gone: dict[tuple[int, int], list[int]] = {}  # positions that were chosen to go
+        self.layout: Layout = layouts(choice, prompt, CAPACITY, [GROUP])[0]
         self.queries = [self.noise(4, HEADS, GROUPS, WIDTH) + 0.5 for _ in range(LAYERS)]
         body = allocate_slots(GROUP, 3, CAPACITY, torch.zeros)
         assert isinstance(body, CalibratedBody)
@@ -76,16 +80,40 @@ class Slot:
             entries.append(Entry(self.seen, keys[layer, head, 0]))
         self.seen += 1
 
-    def evict(self) -> None:
-        """Drop the lowest REVIEW entries of each head that may go."""
-        for (layer, head), entries in self.heads.items():
-            may_go = [
-                one for one in entries if SINKS <= one.position < self.seen - RECENT and one.position not in (7, 8)
-            ]
-            worth = [self.normalised(layer, head, group, may_go) for group in range(GROUPS)]
-            best = {one.position: max(by[one.position] for by in worth) for one in may_go}
-            gone = sorted(best, key=lambda position: best[position])[:REVIEW]
-            self.heads[layer, head] = [one for one in entries if one.position not in gone]
+    def step(self) -> None:
+        """Review what is to be reviewed, and feed one token; in the body alone."""
+        self.body.review(1, self.layout, self.seen, self.choice, self.leaving)
+        self.feed()
+
+    def has_turn(self, layer: int) -> bool:
+        """Whether so many free entries are left that a whole number of reviews fits behind the layer's lead."""
+        return self.seen > self.prompt and (CAPACITY - len(self.heads[layer, 0]) - LEADS[layer]) % REVIEW == 0
+
+    def review(self) -> None:
+        """Review the body and the lists, and compare."""
+        self.body.review(1, self.layout, self.seen, self.choice, self.leaving)
+        scored = [(layer, head) for layer, head in self.heads if self.has_turn(layer)]
+        for layer, head in scored:
+            if len(self.heads[layer, head]) + LEADS[layer] == CAPACITY:
+                self.gone[layer, head] = self.lowest(layer, head)
+        if len(self.heads[0, 0]) == CAPACITY:
+            for at, entries in self.heads.items():
+                self.heads[at] = [one for one in entries if one.position not in self.gone[at]]
+            assert not self.leaving
+            self.compare()
+        for layer, head in scored:
+            self.compare_positions(layer, head, len(self.heads[layer, head]))
+
+    def lowest(self, layer: int, head: int) -> list[int]:
+        """Return the positions of the lowest REVIEW entries that may go."""
+        may_go = [
+            one
+            for one in self.heads[layer, head]
+            if SINKS <= one.position < self.seen + LEADS[layer] - RECENT and one.position not in (7, 8)
+        ]
+        worth = [self.normalised(layer, head, group, may_go) for group in range(GROUPS)]
+        best = {one.position: max(by[one.position] for by in worth) for one in may_go}
+        return sorted(best, key=lambda position: best[position])[:REVIEW]
 
     def normalised(self, layer: int, head: int, group: int, entries: list[Entry]) -> dict[int, float]:
         queries = self.queries[layer][:, head, group]
@@ -96,24 +124,23 @@ class Slot:
 
     def compare(self) -> None:
         for (layer, head), entries in self.heads.items():
-            held = layer, 1, head, slice(len(entries))
-            assert self.body.positions[held].tolist() == [one.position for one in entries]
             keys = torch.stack([one.key for one in entries])
-            turned = cached(ROPE, keys.expand(HEADS, -1, -1), self.body.positions[held])[0]
-            torch.testing.assert_close(self.body.planes[0][held], turned)
+            positions = torch.tensor([one.position for one in entries])
+            turned = cached(ROPE, keys.expand(HEADS, -1, -1), positions)[0]
+            torch.testing.assert_close(self.body.planes[0][layer, 1, head, : len(entries)], turned)
+            self.compare_positions(layer, head, len(entries) - LEADS[layer])  # the others come with its next turn
+
+    def compare_positions(self, layer: int, head: int, count: int) -> None:
+        found = self.body.positions[layer, 1, head, :count].tolist()
+        assert found == [one.position for one in self.heads[layer, head][:count]]
 
 
 @pytest.mark.parametrize("prompt", [9, 18, 20, 60])
 def test_reviews_keep_the_entries_that_the_paper_scores_highest(prompt: int) -> None:
     slot, reviews = Slot(KV, prompt, prompt), 0
     for _ in range(30):
-        if slot.layout.is_due(slot.seen):
-            is_full = len(slot.heads[0, 0]) == CAPACITY
-            slot.body.review(1, slot.layout, slot.seen, slot.choice)
-            if is_full:
-                slot.evict()
-                reviews += 1
-            slot.compare()
+        reviews += len(slot.heads[0, 0]) == CAPACITY
+        slot.review()
         slot.feed()
         assert len(slot.heads[0, 0]) <= CAPACITY
     assert reviews >= 4
@@ -123,15 +150,12 @@ def test_values_move_with_their_keys_and_other_rows_stay() -> None:
     slot = Slot(KV, 60, 1)
     slot.body.planes[0][:, 2], slot.body.positions[:, 2] = 5.0, 5
     for _ in range(41):
-        if slot.layout.is_due(slot.seen):
-            slot.body.review(1, slot.layout, slot.seen, slot.choice)
-        slot.feed()
-    live = slot.layout.live(slot.seen) - 1  # the newest entry is noted by the next review
-    generated = slot.body.positions[:, 1, :, :live] >= 60
-    assert generated.any()
-    assert torch.equal(
-        slot.body.planes[1][:, 1, :, :live, 0][generated].int(), slot.body.positions[:, 1, :, :live][generated]
-    )
+        slot.step()
+    for layer, lead in enumerate(LEADS):
+        live = slot.layout.live(slot.seen) - 1 - lead  # the newest entries are noted by the next review
+        positions, values = slot.body.positions[layer, 1, :, :live], slot.body.planes[1][layer, 1, :, :live, 0]
+        assert (positions >= 60).any()
+        assert torch.equal(values[positions >= 60].int(), positions[positions >= 60])
     assert (slot.body.planes[0][:, 2] == 5).all()
     assert (slot.body.positions[:, 2] == 5).all()
     assert not slot.body.planes[0][:, 0].any()

@@ -7,11 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.kv import POLICIES, REVIEWING, KVChoice, Layout
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.layouts import layout
+from ringkv.cache.layouts import layout, layouts
 from ringkv.cache.slots import Slots
 
 
@@ -145,3 +146,27 @@ def test_a_watched_slot_is_reviewed_every_n_tokens_and_loses_n_entries_once_it_i
         assert plan.evicted(seen + 1) == seen + 1 - live
         assert plan.wrap_count(seen + 1) == wraps
         slots.advance()
+
+
+@settings(deadline=None, max_examples=200)
+@given(n=st.integers(1, 70), review=st.integers(1, 20), recent=st.integers(1, 15), layers=st.integers(1, 40))
+def test_every_layer_is_scored_every_n_tokens_and_so_early_that_only_recent_tokens_come_later(
+    n: int, review: int, recent: int, layers: int
+) -> None:
+    choice = KVChoice("h2o", sinks=2, recent=recent, review=review)
+    group = LayerGroup(tuple(range(layers)), CacheSpec.grouped(1, 8), 1)
+    (plan,) = layouts(choice, n, 40, [group])
+    turns: dict[int, list[int]] = {layer: [] for layer in range(layers)}
+    for seen in range(n, n + 90):
+        for layer in plan.scored(seen):
+            turns[layer].append(seen)
+            assert plan.unscored(seen) == seen - (turns[layer][-2] if len(turns[layer]) > 1 else n)
+    first = next(seen for seen in range(n + 1, n + 90) if plan.is_due(seen) and plan.is_full(seen))
+    steps = min(layers, review, recent + 1)
+    for layer, seen in turns.items():
+        assert seen == list(range(seen[0], n + 90, review))
+        assert n < seen[0] <= n + review
+        (lead,) = {first - one for one in seen if first - review < one <= first}
+        assert lead == (layers - 1 - layer) * steps // layers <= min(review - 1, recent)
+    at_once = [len(plan.scored(seen)) for seen in range(first - steps + 1, first + 1)]
+    assert max(at_once) - min(at_once) <= 1

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,13 +13,15 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY, CacheSpec, LayerGroup
 from ringkv.base.kv import READINGS, KVChoice, Layout
 from ringkv.base.selectors import TOVA, KeyDiff, SnapKV
-from ringkv.cache.body import Body
-from ringkv.cache.layouts import layout
+from ringkv.cache.body import Body, Leaving
+from ringkv.cache.layouts import layouts
 from ringkv.cache.watched_body import WatchedBody
 from ringkv.kernels.keep_queries import keep_queries
 
 CAPACITY, REVIEW, RECENT, SINKS, HEADS, GROUPS, WIDTH = 24, 4, 6, 2, 2, 3, 8
-GROUP = LayerGroup((0, 1), CacheSpec.grouped(HEADS, WIDTH), GROUPS, review=REVIEW)
+LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
+LAYERS = len(LEADS)
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, review=REVIEW)
 KV = KVChoice("h2o", sinks=SINKS, recent=RECENT, review=REVIEW, protect=((7, 9),), select=SnapKV(window=3, kernel=3))
 
 
@@ -36,23 +39,28 @@ class Entry:
 class Slot:
     """A slot of a body that is fed random tokens, and the same as lists."""
 
-    def __init__(self, choice: KVChoice, prompt: int, seed: int) -> None:
+    def __init__(
+        self, choice: KVChoice, prompt: int, seed: int, kept_queries: int = REVIEW, leads: Sequence[int] = LEADS
+    ) -> None:
         self.choice, self.random, self.seen = choice, torch.Generator().manual_seed(seed), prompt
-        self.layout: Layout = layout(choice, prompt, CAPACITY)
-        self.body = WatchedBody.allocate(GROUP, 3, CAPACITY, torch.zeros)
+        self.prompt, self.recent, self.leads, self.leaving = prompt, int(choice.recent), leads, Leaving()
+        group = GROUP._replace(review=kept_queries)
+        self.layout: Layout = layouts(choice, prompt, CAPACITY, [group])[0]
+        self.body = WatchedBody.allocate(group, 3, CAPACITY, torch.zeros)
         staged = Body.allocate(GROUP, 1, prompt, lambda *shape, **how: self.noise(*shape[0]))
         live = self.layout.live(prompt)
-        index = torch.stack([self.some(prompt, live) for _ in range(2 * HEADS)]).view(2, HEADS, live)
-        mass = torch.rand(2, HEADS, live, generator=self.random)
+        index = torch.stack([self.some(prompt, live) for _ in range(LAYERS * HEADS)]).view(LAYERS, HEADS, live)
+        mass = torch.rand(LAYERS, HEADS, live, generator=self.random)
         self.body.take(1, staged, 0, index, saliency=mass)
         self.body.note(1, index)
         self.queries: dict[int, Tensor] = {}
+        self.gone: dict[tuple[int, int], set[int]] = {}  # positions that were chosen to go
         self.heads = {
             (layer, head): [
                 Entry(at, *(plane[layer, 0, head, at].tolist() for plane in staged.planes), mass=got)
                 for at, got in zip(index[layer, head].tolist(), mass[layer, head].tolist(), strict=True)
             ]
-            for layer in range(2)
+            for layer in range(LAYERS)
             for head in range(HEADS)
         }
 
@@ -61,16 +69,17 @@ class Slot:
 
     def some(self, prompt: int, live: int) -> Tensor:
         """Return sorted tokens of a prompt: its sinks, protected and recent ones, and others at random."""
-        fixed = {*range(SINKS), 7, 8, *range(max(0, prompt - RECENT), prompt)} & set(range(prompt))
+        fixed = {*range(SINKS), 7, 8, *range(max(0, prompt - self.recent), prompt)} & set(range(prompt))
         others = [at for at in torch.randperm(prompt, generator=self.random).tolist() if at not in fixed]
         return torch.tensor(sorted([*sorted(fixed), *others[: live - len(fixed)]]))
 
     def feed(self) -> None:
         """Feed one token, as a step would."""
         entry = self.layout.entry(self.seen)
-        key, value, q = self.noise(2, HEADS, WIDTH), self.noise(2, HEADS, WIDTH), self.noise(2, HEADS, GROUPS, WIDTH)
+        key, value = self.noise(LAYERS, HEADS, WIDTH), self.noise(LAYERS, HEADS, WIDTH)
+        q = self.noise(LAYERS, HEADS, GROUPS, WIDTH)
         numbers = [torch.tensor([number], dtype=torch.int32) for number in (1, entry, entry + 1)]
-        for layer in range(2):
+        for layer in range(LAYERS):
             keep_queries(2 * q[layer][None], self.body.layer(layer)[2], *numbers)
         for plane, new in zip(self.body.planes, (key, value), strict=True):
             plane[:, 1, :, entry] = new
@@ -79,16 +88,41 @@ class Slot:
         self.queries[self.seen] = 2 * q
         self.seen += 1
 
-    def review(self) -> None:
-        self.body.review(1, self.layout, self.seen, self.choice)
-        newest = range(max(self.layout.prompt, self.seen - REVIEW), self.seen)
-        for (layer, head), entries in self.heads.items():
-            weights = self.attention(layer, head, entries, newest)
-            for (query, position), weight in weights.items():
-                entry = next(one for one in entries if one.position == position)
-                entry.mass += weight
-                if weight >= 1 / (query + 1):
-                    entry.high.append(query)
+    def step(self) -> None:
+        """Review what is to be reviewed, and feed one token; in the body alone."""
+        self.body.review(1, self.layout, self.seen, self.choice, self.leaving)
+        self.feed()
+
+    def has_turn(self, layer: int) -> bool:
+        """Whether so many free entries are left that a whole number of reviews fits behind the layer's lead."""
+        free = CAPACITY - len(self.heads[layer, 0]) - self.leads[layer]
+        return self.seen > self.prompt and free % self.choice.review == 0
+
+    def review(self, score: Any) -> None:
+        """Review the body and the lists, and compare."""
+        self.body.review(1, self.layout, self.seen, self.choice, self.leaving)
+        scored = [(layer, head) for layer, head in self.heads if self.has_turn(layer)]
+        for layer, head in scored:
+            self.observe(layer, head)
+            entries, lead = self.heads[layer, head], self.leads[layer]
+            if len(entries) + lead == CAPACITY:
+                self.gone[layer, head] = self.lowest(entries, score, self.seen + lead)
+        if len(self.heads[0, 0]) == CAPACITY:
+            for at, entries in self.heads.items():
+                self.heads[at] = [one for one in entries if one.position not in self.gone[at]]
+            assert not self.leaving
+            self.compare()
+        for layer, head in scored:
+            self.compare_noted(layer, head, len(self.heads[layer, head]))
+
+    def observe(self, layer: int, head: int) -> None:
+        entries = self.heads[layer, head]
+        newest = range(max(self.prompt, self.seen - self.choice.review), self.seen)
+        for (query, position), weight in self.attention(layer, head, entries, newest).items():
+            entry = next(one for one in entries if one.position == position)
+            entry.mass += weight
+            if weight >= 1 / (query + 1):
+                entry.high.append(query)
 
     def attention(self, layer: int, head: int, entries: list[Entry], queries: range) -> dict[tuple[int, int], float]:
         """Return the mean weight over query heads, by position of the query and of the key."""
@@ -103,44 +137,43 @@ class Slot:
                     found[at] = found.get(at, 0.0) + weight / sum(raw) / GROUPS
         return found
 
-    def evict(self, score: Any) -> None:
-        """Drop the lowest REVIEW entries of each head that may go; of equal ones the last."""
-        for at, entries in self.heads.items():
-            may_go = [
-                (score(one), -place)
-                for place, one in enumerate(entries)
-                if SINKS <= one.position < self.seen - RECENT and one.position not in (7, 8)
-            ]
-            gone = {-place for _, place in sorted(may_go)[:REVIEW]}
-            self.heads[at] = [one for place, one in enumerate(entries) if place not in gone]
+    def lowest(self, entries: list[Entry], score: Any, due: int) -> set[int]:
+        """Return the positions of the lowest entries that may go after `due` tokens; of equal ones the last."""
+        may_go = [
+            (score(one), -one.position)
+            for one in entries
+            if SINKS <= one.position < due - self.recent and one.position not in (7, 8)
+        ]
+        return {-position for _, position in sorted(may_go)[: self.choice.review]}
 
     def run(self, tokens: int, score: Any) -> None:
-        """Feed tokens, with the reviews that are due, and compare after each."""
         for _ in range(tokens):
-            if self.layout.is_due(self.seen):
-                is_full = len(self.heads[0, 0]) == CAPACITY
-                self.review()
-                if is_full:
-                    self.evict(score)
-                self.compare()
+            self.review(score)
             self.feed()
 
     def compare(self) -> None:
-        positions, mass, counts = self.body.noted
-        first = self.first
         for (layer, head), entries in self.heads.items():
             at = layer, 1, head, slice(len(entries))
-            assert positions[at].tolist() == [one.position for one in entries]
-            torch.testing.assert_close(mass[at], torch.tensor([one.mass for one in entries]), rtol=1e-4, atol=1e-5)
-            high = [sum(query >= first for query in one.high) for one in entries]
-            assert counts[at].sum(-1).tolist() == high
             assert self.body.planes[0][at].tolist() == [one.key for one in entries]
             assert self.body.planes[1][at].tolist() == [one.value for one in entries]
+            self.compare_noted(layer, head, len(entries) - self.leads[layer])  # the others come with its next turn
+
+    def compare_noted(self, layer: int, head: int, count: int) -> None:
+        positions, mass, counts = (one[layer, 1, head, :count] for one in self.body.noted)
+        entries = self.heads[layer, head][:count]
+        assert positions.tolist() == [one.position for one in entries]
+        torch.testing.assert_close(mass, torch.tensor([one.mass for one in entries]), rtol=1e-4, atol=1e-5)
+        if self.has_turn(layer):
+            assert counts.sum(-1).tolist() == [self.high(one) for one in entries]
+
+    def noted(self, layer: int) -> list[list[int]]:
+        """Return the positions that a layer's heads kept, without those that came after its turn."""
+        return self.body.positions[layer, 1, :, : CAPACITY - self.choice.review - self.leads[layer]].tolist()
 
     @property
     def first(self) -> int:
         """The first position whose query is in the history."""
-        return max(self.layout.prompt, self.seen - HISTORY * REVIEW)
+        return max(self.prompt, self.seen - HISTORY * self.choice.review)
 
     def high(self, one: Entry) -> int:
         return sum(query >= self.first for query in one.high)
@@ -153,6 +186,23 @@ class Slot:
 @pytest.mark.parametrize("prompt", [9, 18, 20, 60])
 def test_h2o_keeps_the_most_attention_of_all_steps(prompt: int) -> None:
     Slot(KV, prompt, prompt).run(50, lambda one: one.mass)
+
+
+@pytest.mark.parametrize("prompt", [9, 60])
+@pytest.mark.parametrize(
+    ("changes", "kept_queries", "leads"),
+    [
+        ({"recent": 1}, 4, (1, 0, 0)),
+        ({"review": 2}, 4, (1, 0, 0)),
+        ({"review": 3}, 4, LEADS),
+        ({"review": 5}, 9, LEADS),
+    ],
+)
+def test_the_recent_tokens_and_the_review_limit_how_early_a_layer_is_scored(
+    prompt: int, changes: dict[str, int], kept_queries: int, leads: tuple[int, ...]
+) -> None:
+    """A slot may also keep more queries than a request's review has."""
+    Slot(replace(KV, **changes), prompt, prompt, kept_queries, leads).run(50, lambda one: one.mass)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -170,12 +220,10 @@ def test_scissorhands_reads_its_history_in_three_ways(prompt: int, reading: Any)
 def test_a_span_that_is_longer_than_the_prompt_protects_no_generated_token() -> None:
     slot = Slot(replace(KV, protect=((7, 9), (15, 200))), 18, 4)
     for _ in range(31):  # the last one comes after a review
-        if slot.layout.is_due(slot.seen):
-            slot.body.review(1, slot.layout, slot.seen, slot.choice)
-        slot.feed()
-    positions = slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW].flatten(0, 1).tolist()
-    newest = range(slot.seen - 1 - RECENT, slot.seen - 1)
-    assert all({0, 1, 7, 8, 15, 16, 17, *newest} <= set(held) for held in positions)
+        slot.step()
+    for layer, lead in enumerate(LEADS):
+        newest = range(slot.seen - 1 - RECENT, slot.seen - 1 - lead)
+        assert all({0, 1, 7, 8, 15, 16, 17, *newest} <= set(held) for held in slot.noted(layer))
 
 
 def test_readings_differ() -> None:
@@ -184,10 +232,8 @@ def test_readings_differ() -> None:
     for reading in READINGS:
         slot = Slot(replace(KV, policy="scissorhands", reading=reading), 60, 1)
         for _ in range(41):
-            if slot.layout.is_due(slot.seen):
-                slot.body.review(1, slot.layout, slot.seen, slot.choice)
-            slot.feed()
-        kept.append(slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW].tolist())
+            slot.step()
+        kept.append([slot.noted(layer) for layer in range(LAYERS)])
     assert kept[0] != kept[1] != kept[2] != kept[0]
 
 
@@ -202,16 +248,13 @@ def test_reselect_keeps_what_the_newest_queries_vote_for_pooled_over_neighbours(
         """Sum the attention of the last three queries; each entry gets the most of itself and its neighbours."""
         votes.clear()
         for (layer, head), entries in slot.heads.items():
-            weights = slot.attention(layer, head, entries, range(slot.seen - 3, slot.seen))
+            weights = slot.attention(layer, head, entries, range(max(60, slot.seen - 3), slot.seen))
             got = [sum(w for (_, at), w in weights.items() if at == one.position) for one in entries]
             votes.update({id(one): max(got[max(0, at - 1) : at + 2]) for at, one in enumerate(entries)})
 
     for _ in range(40):
-        if slot.layout.is_due(slot.seen):
-            note()
-            slot.review()
-            slot.evict(score)
-            slot.compare()
+        note()
+        slot.review(score)
         slot.feed()
 
 
@@ -219,20 +262,21 @@ def test_reselect_keeps_what_the_newest_queries_vote_for_pooled_over_neighbours(
 def test_other_selectors_select_again(select: Any) -> None:
     """Of TOVA all heads of a layer keep the same generated tokens; of KeyDiff those with unusual keys."""
     slot = Slot(replace(KV, policy="reselect", select=select), 9, 3)
-    slot.run(CAPACITY - 9, None)  # nothing is evicted yet
+    for _ in range(CAPACITY - 9):
+        slot.step()
     keys = slot.body.planes[0][:, 1].clone()
-    slot.review()
-    positions = slot.body.noted[0][:, 1, :, : CAPACITY - REVIEW]
-    if isinstance(select, TOVA):
-        assert torch.equal(positions[:, 0], positions[:, 1])
-        return
-    for layer in range(2):
+    slot.step()  # nothing was evicted before
+    for layer, lead in enumerate(LEADS):
+        found = slot.noted(layer)
+        if isinstance(select, TOVA):
+            assert found[0] == found[1]
+            continue
         for head in range(HEADS):
-            unit = torch.nn.functional.normalize(keys[layer, head], dim=-1)
+            unit = torch.nn.functional.normalize(keys[layer, head, : CAPACITY - lead], dim=-1)
             usual = unit @ torch.nn.functional.normalize(unit.mean(0), dim=0)
             may_go = [at for at in range(SINKS, CAPACITY - RECENT) if at not in (7, 8)]
             gone = sorted(may_go, key=lambda at: -float(usual[at]))[:REVIEW]
-            assert sorted(set(range(CAPACITY)) - set(gone)) == positions[layer, head].tolist()
+            assert sorted(set(range(CAPACITY - lead)) - set(gone)) == found[head]
 
 
 def test_rows_of_no_slot_change_no_query_that_is_read() -> None:

@@ -53,8 +53,8 @@ def complex_pairs(name: str, layer: int, vectors: Tensor) -> Tensor:
 
 def kept(queries: Tensor, keys: Tensor, frequencies: Tensor) -> list[set[int]]:
     """Return the positions that each head keeps, of queries [N, H, G, F] and keys [n, H, F]."""
-    mean, length = queries.mean(0), queries.abs().mean(0)
-    distance = (CAPACITY - 1 - torch.arange(CAPACITY))[:, None] + torch.tensor(OFFSETS)
+    mean, length, n = queries.mean(0), queries.abs().mean(0), len(keys)
+    distance = (n - 1 - torch.arange(n))[:, None] + torch.tensor(OFFSETS)
     angles = distance[:, :, None].double() * frequencies
     found, may_go = [], slice(SINKS, CAPACITY - RECENT)
     for head in range(HEADS):
@@ -67,7 +67,7 @@ def kept(queries: Tensor, keys: Tensor, frequencies: Tensor) -> list[set[int]]:
             worth.append((scores - scores.mean()) / scores.std(correction=0))
         best = torch.stack(worth).amax(0)
         gone = {SINKS + at for at in best.argsort()[:REVIEW].tolist()}
-        found.append(set(range(CAPACITY)) - gone)
+        found.append(set(range(n)) - gone)
     return found
 
 
@@ -88,10 +88,11 @@ def test_the_first_review_keeps_what_the_paper_keeps(name: str, tmp_path: Path) 
     queries, keys = (projected(model, one, text) for one, text in (("q_proj", WINDOW), ("k_proj", TOKENS)))
     inverse = model.model.rotary_emb.inv_freq.double()
     for layer, (q, k) in enumerate(zip(queries, keys, strict=True)):
+        n = CAPACITY - (len(keys) - 1 - layer)  # layers take turns, the last one when the slot is due
         pairs = complex_pairs(name, layer, q.view(-1, HEADS, GROUPS, WIDTH))
         frequencies = torch.zeros(pairs.shape[-1], dtype=torch.float64)
         if not (name == "one-layer-does-not-rotate" and layer == 3):
             frequencies[: len(inverse)] = inverse
-        want = kept(pairs, complex_pairs(name, layer, k.view(-1, HEADS, WIDTH)), frequencies)
-        found = body.positions[layer, 1, :, : CAPACITY - REVIEW].tolist()
+        want = kept(pairs, complex_pairs(name, layer, k.view(-1, HEADS, WIDTH)[:n]), frequencies)
+        found = body.positions[layer, 1, :, : n - REVIEW].tolist()
         assert [set(row) for row in found] == want

@@ -15,14 +15,17 @@ from ringkv.base.events import Event, Finished, Token
 from ringkv.base.kv import WATCHING, KVChoice
 from ringkv.base.request import Request
 from ringkv.base.selectors import KVzip, SnapKV
+from ringkv.cache.watched_body import WatchedBody
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import kept, tiny
+from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
 from tests.engine.test_poisoned import poison_all
 
 LAYERS, HEADS, GROUPS, WIDTH, CAPACITY, REVIEW = 3, 2, 3, 32, 64, 16
+LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
 KV = tiny.choice("h2o", review=REVIEW)
 
 
@@ -63,7 +66,10 @@ def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_revie
         watched.sample({1: tokens[at]})
         watched.forward()
         if plan.is_due(at) and plan.live(at) == CAPACITY:
-            now = [[set(row[: CAPACITY - REVIEW].tolist()) for row in layer] for layer in positions]
+            now = [
+                [{*row[: CAPACITY - REVIEW - lead].tolist(), *range(at - lead, at)} for row in layer]
+                for layer, lead in zip(positions, LEADS, strict=True)
+            ]
             assert all(new < old for layer in zip(now, held, strict=True) for new, old in zip(*layer, strict=True))
             assert {len(row) for layer in now for row in layer} == {CAPACITY - REVIEW}
             held, evicted = now, evicted + 1
@@ -144,6 +150,33 @@ def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
     assert torch.equal(decoded(watched, asked(150), 60), want)
 
 
+def test_a_request_that_leaves_after_a_layers_turn_leaves_nothing_for_the_next_one(watched: LocalEngine) -> None:
+    want = decoded(watched, asked(150), 60)
+    for steps in range(REVIEW - 1, REVIEW + 3):  # the slot is due after 16 tokens
+        decoded(watched, asked(100, "reselect"), steps)
+        assert torch.equal(decoded(watched, asked(150), 60), want)
+
+
+def test_layers_beside_those_with_a_sliding_window_take_turns_among_themselves(tmp_path: Path) -> None:
+    """The layers 1 and 3 of 4 are reviewed, the first of them a token before the slot is due."""
+    tiny.save(tmp_path, "Gemma3", **GEMMA3, rope_parameters=GEMMA3_ROPES)
+    engine = started(tmp_path)
+    (body,) = (one for one in engine.batch.bodies if isinstance(one, WatchedBody))
+    kept, fed = CAPACITY - REVIEW, list(range(100, 100 + REVIEW))
+    tiny.enter(engine, asked(100), slot=1)
+    tiny.decode(engine, REVIEW, slot=1)  # the last step came after the first layer's turn
+    assert body.positions[0, 1, :, kept : CAPACITY - 1].tolist() == [fed[:-1]] * HEADS
+    assert not body.positions[1, 1, :, kept:].any()
+    tiny.decode(engine, 1, slot=1)
+    for layer, lead in enumerate((1, 0)):
+        for row in body.positions[layer, 1, :, : kept - lead].tolist():
+            assert set(fed[: REVIEW - lead]) <= set(row)
+            assert len(set(row)) == kept - lead
+    engine.release(1)
+    one, other = asked(100, name="a"), asked(40, "scissorhands", "b")
+    assert served(engine, one, other)[0]["a"] == served(engine, one)[0]["a"]
+
+
 @pytest.mark.parametrize("workspace", [0, 128])
 def test_a_slot_notes_tokens_and_not_the_entries_that_staging_had_for_them(llama_dir: Path, workspace: int) -> None:
     engine, found = started(llama_dir, lanes=2, prefill_workspace=workspace), []
@@ -163,11 +196,11 @@ def test_a_slot_notes_tokens_and_not_the_entries_that_staging_had_for_them(llama
 def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine, policy: str) -> None:
     tiny.enter(watched, asked(100, policy, protect=((50, 60),)), slot=1)
     tiny.decode(watched, 81, slot=1)  # the last step came after a review
-    fixed = {*range(4), *range(50, 60), *range(180 - 16, 180)}
-    positions = watched.batch.bodies[0].noted[0][:, 1, :, : CAPACITY - REVIEW]
-    assert positions.diff(dim=-1).min() > 0
-    for row in positions.flatten(0, 1).tolist():
-        assert fixed <= set(row)
+    for layer, lead in zip(watched.batch.bodies[0].noted[0][:, 1], LEADS, strict=True):
+        positions = layer[:, : CAPACITY - REVIEW - lead]
+        assert positions.diff(dim=-1).min() > 0
+        for row in positions.tolist():
+            assert {*range(4), *range(50, 60), *range(180 - 16, 180 - lead)} <= set(row)
     watched.release(1)
 
 

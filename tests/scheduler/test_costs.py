@@ -77,3 +77,20 @@ def test_a_review_costs_an_end_and_the_pairs_of_the_newest_tokens_and_what_the_s
     due = {seen: review_work(layout, seen) for seen in range(30, 60) if review_work(layout, seen) != Work()}
     found = {seen: (work.pairs, work.ends) for seen, work in due.items()}
     assert found == {32: (2 * 32, 1), 40: (8 * 40, 1), 48: (8 * 40, 1), 56: (8 * 40, 1)}
+
+
+def test_a_reviews_pairs_are_divided_over_the_steps_at_which_its_layers_have_their_turns() -> None:
+    """Five layers in 3 steps: the last two when the slot is due, two a token before, one two tokens before."""
+    layout = Layout(30, 4, 22, 4, protected=30, base=30, ring=10, wraps=False, review=8, layers=5, steps=3)
+    works = {seen: review_work(layout, seen) for seen in range(30, 50)}
+    found = {seen: (work.pairs, work.ends) for seen, work in works.items() if work != Work()}
+    assert found == {
+        31: (1 * 31 * 2 // 5, 0),
+        32: (2 * 32 * 2 // 5, 1),
+        38: (8 * 38 * 1 // 5, 0),
+        39: (8 * 39 * 2 // 5, 0),
+        40: (8 * 40 * 2 // 5, 1),
+        46: (8 * 38 * 1 // 5, 0),
+        47: (8 * 39 * 2 // 5, 0),
+        48: (8 * 40 * 2 // 5, 1),
+    }

@@ -148,6 +148,34 @@ def test_prompts_leave_time_for_reviews() -> None:
     assert max(found[len(found) // 4 :]) <= 1.0  # the costs are known by then
 
 
+@dataclass
+class ReviewingInTurns(Timed):
+    """Slots have 16 layers. Each takes 50 ms to be scored, every 20 tokens in 8 steps; evicting takes 20 ms."""
+
+    def compress(self, lane: int, choice: KVChoice) -> Layouts:
+        return tuple(one._replace(review=20, layers=16, steps=8) for one in super().compress(lane, choice))
+
+    def forward(self, drafts: Any = None) -> None:
+        for slot in self.slots.values():
+            prompt = len(slot.request.tokens)
+            fed, ring = len(slot.tokens) - prompt, toy.layout(prompt, self.default_kv, self.limits.capacity).ring
+            before = (ring - fed) % 20  # tokens before it is due
+            self.clock += 0.1 * (before < 8 and fed > 0) + 0.02 * (before == 0 and fed > 0)
+        super().forward(drafts)
+
+
+def test_prompts_leave_time_for_the_turns_of_layers_and_no_step_waits_for_a_whole_review() -> None:
+    """A review takes 0.8 s. All at once, it and what a slot waits for beside it would be over the bound."""
+    engine = ReviewingInTurns(limits(slots=3, max_step=1.0))
+    loop, random = Loop(engine, clock=lambda: engine.clock), Random(5)
+    for n in range(60):
+        loop.submit(prompt(f"{n}", random.choices(range(97), k=random.randint(5, 300)), random.randint(20, 60)))
+    found = list(gaps(loop, engine, []))
+    late = found[len(found) // 4 :]  # the costs are known by then
+    assert max(late) <= 1.0
+    assert max(late) > 0.5, "prompts could have been prefilled faster"
+
+
 def test_prompts_get_as_long_as_decoding_if_that_takes_most_of_max_step() -> None:
     engine, loop = started(slots=64, lanes=16, max_step=0.2)  # 60 slots take 0.6 s
     for n in range(60):

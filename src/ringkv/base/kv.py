@@ -150,7 +150,8 @@ class Layout(NamedTuple):
     step reads, in whole pages; 0 is all. Of these the first `leading` and last `newest` are always read.
     fewest, most: entries of the heads with the fewest and the most, once they divide the slot; 0 if all have as many.
     review: N, tokens between two reviews if the policy has any, else 0. A review of a full slot moves what it
-    keeps to the first entries, so that the last N are free again.
+    keeps to the first entries, so that the last N are free again. layers: L, those that a review scores, in so many
+    steps, T; the last of these is when the slot is due.
 
         entry(p) = protected + (p - base) % ring     for a token p that goes to the ring
 
@@ -173,6 +174,8 @@ class Layout(NamedTuple):
     leading: int = 0
     newest: int = 0
     review: int = 0
+    layers: int = 1
+    steps: int = 1
     fewest: int = 0
     most: int = 0
 
@@ -223,10 +226,32 @@ class Layout(NamedTuple):
         first = n - max(0, live - self.protected)
         return [*range(min(live, self.protected)), *map(self.entry, range(first, n))]
 
+    def until_due(self, n: int) -> int:
+        """Return how many tokens a slot with reviews takes, after n were seen, before it is due."""
+        return (self.prompt + self.ring - n) % self.review
+
     def is_due(self, n: int) -> bool:
-        """Return whether the slot is reviewed before it takes another token, after n were seen."""
-        fed = n - self.prompt
-        return self.review > 0 and fed > 0 and (fed - self.ring) % self.review == 0
+        """Return whether a review ends before the slot takes another token, after n were seen."""
+        return self.review > 0 and n > self.prompt and self.until_due(n) == 0
+
+    def is_full(self, n: int) -> bool:
+        """Return whether the slot takes no other token without a review, once n were seen."""
+        return self.live(n) == self.capacity
+
+    def scored(self, n: int) -> range:
+        """Return the layers that a review scores before the slot takes another token, after n were seen.
+
+        Layer l has its turn every N tokens, (L - 1 - l) T / L of them, rounded down, before the slot is due.
+        """
+        if not self.review or n <= self.prompt:
+            return range(0)
+        ahead = self.until_due(n)
+        first, stop = ((self.steps - one) * self.layers // self.steps for one in (ahead + 1, ahead))
+        return range(max(0, first), max(0, stop))
+
+    def unscored(self, n: int) -> int:
+        """Return how many of n seen tokens came since the last turn of the layers that are scored now."""
+        return min(self.review, n - self.prompt)
 
     def reviewed(self, n: int) -> "Layout":
         """Return the layout of a full slot after a review, once n tokens were seen."""

@@ -23,6 +23,8 @@ Planes = tuple[Tensor, ...]
 ALL = slice(None)
 Entries = slice | Tensor
 """Entries of a row: a contiguous slice, or indices int64 [n]."""
+Leaving = dict[int, Tensor]
+"""Of a row that is reviewed: by layer, the entries that were chosen to be evicted, int64 [H, N], until they are."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class Body:
     def note(self, row: int, tokens: Tensor) -> None:
         """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""
 
-    def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
-        """Review a row that has seen so many tokens; only a `WatchedBody` or a `CalibratedBody` can."""
+    def review(self, row: int, layout: Layout, seen: int, choice: KVChoice, leaving: Leaving) -> None:
+        """Review a row that has seen so many tokens; only a `ReviewedBody` can."""
         raise AssertionError("nothing watches these rows")
 
     def layer(self, index: int) -> Planes:

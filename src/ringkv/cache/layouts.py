@@ -18,7 +18,22 @@ def layouts(choice: KVChoice, n: int, capacity: int, groups: Sequence[LayerGroup
 
     Raises what `layout` raises.
     """
-    return tuple(layout(choice, n, capacity) if group.window is None else sliding(group.window, n) for group in groups)
+    return tuple(_of_group(choice, n, capacity, group) for group in groups)
+
+
+def _of_group(choice: KVChoice, n: int, capacity: int, group: LayerGroup) -> Layout:
+    if group.window is not None:
+        return sliding(group.window, n)
+    plan = layout(choice, n, capacity)
+    return _staggered(plan, choice, len(group.layers)) if plan.review else plan
+
+
+def _staggered(plan: Layout, choice: KVChoice, layers: int) -> Layout:
+    """Return a layout whose reviews score a few of so many layers at a step, so that no step waits for all of them.
+
+    Tokens that come after a layer's turn are not evicted. So they are recent ones, of which there may be few.
+    """
+    return plan._replace(layers=layers, steps=min(layers, plan.review, choice.recent_entries(plan.capacity) + 1))
 
 
 def sliding(window: int, n: int) -> Layout:

@@ -1,8 +1,6 @@
 """WatchedBody: slots for policies that watch decoding. They keep the last queries, which reviews attend with.
 
 L layers of a group, R rows, H key-value heads, G query heads each, C entries per row, N queries, D elements of each.
-A review is plain torch between two steps, one slot at a time. So decode attention is unchanged, and what a slot keeps
-does not depend on its neighbours.
 """
 
 from collections.abc import Sequence
@@ -12,23 +10,20 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import HISTORY, LayerGroup
-from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.body import Body, Planes
+from ringkv.cache.body import Body
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import Allocate
-from ringkv.cache.watching.evict import evict, fixed
+from ringkv.cache.reviewed_body import ReviewedBody, Turn
 from ringkv.cache.watching.ledger import Ledger, Review, attention
 from ringkv.cache.watching.scores import SCORES
 
 
 @dataclass(frozen=True)
-class WatchedBody(Body):
+class WatchedBody(ReviewedBody):
     """Beside the planes are the queries [L, R, N + 1, H, G, D] of `keep_queries`.
 
-    noted: the positions, masses and counts of a `Ledger`, [L, R, H, C, ...] each.
+    noted: the positions, masses and counts of a `Ledger`.
     """
-
-    noted: Planes = ()
 
     @classmethod
     def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "WatchedBody":
@@ -38,10 +33,6 @@ class WatchedBody(Body):
         each = (torch.int32, ()), (torch.float32, ()), (torch.uint8, (HISTORY,))
         noted = (allocate((layers, rows, key.heads, entries, *last), dtype=dtype) for dtype, last in each)
         return cls(group, planes, (queries,), tuple(noted))
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + sum(one.nbytes for one in self.noted)
 
     def take(
         self,
@@ -59,20 +50,23 @@ class WatchedBody(Body):
         counts.zero_()
         mass[..., : index.shape[-1]] = saliency
 
-    def note(self, row: int, tokens: Tensor) -> None:
-        self.noted[0][:, row, :, : tokens.shape[-1]] = tokens
+    def observe(self, turn: Turn) -> None:
+        ledger = Ledger(*turn.noted)
+        ledger.append(turn.newest, turn.seen)
+        ledger.note(attention(self._newest_queries(turn), turn.planes[0], self.group.spec.scale), turn.seen)
 
-    def review(self, row: int, layout: Layout, seen: int, choice: KVChoice) -> None:
-        """Note the attention of the newest queries, and keep the best entries of a slot that is full; in place."""
-        live, count = layout.live(seen), min(layout.review, seen - layout.prompt)
-        newest = torch.arange(live - count, live, device=self.device) % (self.beside[0].shape[2] - 1)
-        first = max(layout.prompt, seen - HISTORY * layout.review)
-        for layer, queries in enumerate(self.beside[0][:, row]):
-            planes = [one[layer, row, :, :live] for one in (*self.planes, *self.noted)]
-            keys, values, *noted = planes
-            q, ledger, scale = queries[newest].permute(1, 2, 0, 3), Ledger(*noted), self.group.spec.scale
-            ledger.append(count, seen)
-            ledger.note(attention(q, keys, scale), seen)
-            if live == layout.capacity:
-                scores = SCORES[choice.policy](Review(q, keys, values, scale, ledger, first, seen), choice)
-                evict(planes, scores, fixed(ledger.positions, layout, seen, choice), layout.review)
+    def scores(self, turn: Turn, is_fixed: Tensor) -> Tensor:
+        first = max(turn.layout.prompt, turn.seen - HISTORY * turn.layout.review)
+        q, (keys, values), ledger = self._newest_queries(turn), turn.planes, Ledger(*turn.noted)
+        review = Review(q, keys, values, self.group.spec.scale, ledger, first, turn.seen)
+        return SCORES[turn.choice.policy](review, turn.choice)
+
+    def _newest_queries(self, turn: Turn) -> Tensor:
+        """Return [H, G, W, D], the queries of the tokens since the layer's last turn, oldest first.
+
+        A review between them moves their entries, not their queries.
+        """
+        queries = self.beside[0][turn.layer, turn.row]
+        newest = range(turn.seen - turn.newest, turn.seen)
+        at = [turn.layout.entry(position) % (len(queries) - 1) for position in newest]
+        return queries[torch.tensor(at, device=self.device)].permute(1, 2, 0, 3)

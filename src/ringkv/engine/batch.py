@@ -13,7 +13,7 @@ from ringkv.base.engine import Packet
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
-from ringkv.cache.body import Body, CacheRow
+from ringkv.cache.body import Body, CacheRow, Leaving
 from ringkv.cache.slots import Slots
 from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
@@ -132,14 +132,14 @@ class Batch:
         self._sampling.enter(slot, request)
         self._owners[slot] = request
 
-    def review(self, slot: int, seen: int, choice: KVChoice) -> None:
-        """Review a slot that has seen so many tokens, before it takes another one."""
+    def review(self, slot: int, seen: int, choice: KVChoice, leaving: Sequence[Leaving]) -> None:
+        """Review a slot that has seen so many tokens, before it takes another one. leaving: one per group."""
         row = self._share.place(slot)
         assert row is not None, "one rank has all slots"
-        for slots, body, layout in zip(self._slots, self.bodies, self._layouts[slot], strict=True):
+        for slots, body, layout, own in zip(self._slots, self.bodies, self._layouts[slot], leaving, strict=True):
             if layout.review:
-                body.review(row, layout, seen, choice)
-                if layout.live(seen) == layout.capacity:
+                body.review(row, layout, seen, choice, own)
+                if layout.is_full(seen):
                     slots.place(slot, layout.reviewed(seen))
 
     def export(self, slot: int) -> Packet:

@@ -21,8 +21,8 @@ class Work(NamedTuple):
     """What happens between two samplings.
 
     rows: of passes. pairs: of a token and one before it, that a prompt's attention or a review scores. entries: of
-    slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots that are
-    reviewed. moved: tokens that are copied to or from the staging, or in it.
+    slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots whose
+    review ends. moved: tokens that are copied to or from the staging, or in it.
     """
 
     rows: int = 0
@@ -47,10 +47,10 @@ def chunk_work(start: int, stop: int, workspace: Workspace | None = None) -> Wor
 
 
 def review_work(layout: Layout, seen: int) -> Work:
-    """Return the work of reviewing a slot that has seen so many tokens, before it is fed; none if it is not due."""
-    if not layout.is_due(seen):
-        return Work()
-    return Work(pairs=min(layout.review, seen - layout.prompt) * layout.live(seen), ends=1)
+    """Return the work of reviewing a slot that has seen so many tokens, before it is fed: that of the layers scored."""
+    layers = len(layout.scored(seen))
+    pairs = layout.unscored(seen) * layout.live(seen) * layers // layout.layers
+    return Work(pairs=pairs, ends=int(layout.is_due(seen)))
 
 
 class Costs:

@@ -347,8 +347,7 @@ class Scheduler:
     def _reviews(self) -> Work:
         """The work of reviewing slots before they are fed."""
         running = [(job.layout, len(job.request.tokens) + job.fed) for job in self._running.values()]
-        due = (review_work(layout, seen) for layout, seen in running if layout and layout.is_due(seen))
-        return sum(due, Work())
+        return sum((review_work(layout, seen) for layout, seen in running if layout), Work())
 
     def _forward(self) -> Forward:
         self._feed()

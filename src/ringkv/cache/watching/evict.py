@@ -9,26 +9,49 @@ import torch
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.compress.kept import top_votes
+from ringkv.cache.compress.kept import ordered
 from ringkv.cache.protect import protected
 
 
-def fixed(positions: Tensor, layout: Layout, seen: int, choice: KVChoice) -> Tensor:
-    """Return bool [H, n]: the entries of sinks, protected and recent tokens, of `seen` ones, which are not evicted."""
+def fixed(positions: Tensor, layout: Layout, due: int, choice: KVChoice) -> Tensor:
+    """Return bool [H, n]: the entries of sinks, protected and recent tokens, which are not evicted.
+
+    due: tokens that the slot will have seen when it evicts. Entries that come until then are recent.
+    """
     spans = [(0, choice.sinks), *protected(choice.protect, layout.prompt)]
-    spans.append((seen - choice.recent_entries(layout.capacity), seen))
+    spans.append((due - choice.recent_entries(layout.capacity), due))
     is_fixed = torch.zeros_like(positions, dtype=torch.bool)
     for start, stop in spans:
         is_fixed |= (positions >= start) & (positions < stop)
     return is_fixed
 
 
-def evict(planes: Sequence[Tensor], scores: Tensor, is_fixed: Tensor, count: int) -> None:
-    """Evict the `count` entries of each head with the lowest scores [H, n], none negative, of planes [H, n, ...].
+def lowest(scores: Tensor, is_fixed: Tensor, count: int) -> Tensor:
+    """Return int64 [H, count], the places of the lowest scores [H, n] that are not fixed, in ascending order.
+
+    No score is negative. Of equal ones the last is returned.
+    """
+    keys = ordered(scores.masked_fill(is_fixed, float("inf")))
+    return keys.topk(count, largest=False, sorted=False).indices.sort().values
+
+
+def evict(planes: Sequence[Tensor], leaving: Tensor) -> None:
+    """Evict entries int64 [H, count], in ascending order, of planes [H, n, ...].
 
     The others become the first ones, in place and in order.
     """
-    kept = top_votes(scores.masked_fill(is_fixed, float("inf")), scores.shape[1] - count)
+    kept = _others(leaving, planes[0].shape[1])
     for plane in planes:
         for entries, index in zip(plane, kept, strict=True):
             entries[: len(index)] = entries.index_select(0, index)  # copies whole rows; `gather` copies elements
+
+
+def _others(places: Tensor, n: int) -> Tensor:
+    """Return int64 [H, n - count], the places 0 .. n-1 that are not among int64 [H, count]; both ascend.
+
+    p - i of them come before the place p, if it is the i-th of those that leave. So the j-th of them is j, and one more
+    for each p - i up to j.
+    """
+    heads, count = places.shape
+    at = torch.arange(n, device=places.device)
+    return at[: n - count] + torch.searchsorted(places - at[:count], at[: n - count].repeat(heads, 1), right=True)
