@@ -36,7 +36,9 @@ from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.pages_split import pages_split
+from ringkv.kernels.gpu.place_pages import place_pages
 from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
 from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
@@ -52,7 +54,7 @@ from ringkv.kernels.zip_slots import allocate
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
 KERNELS = (
     *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
-    *(heads_split, complete_page, score_pages, select_pages, pages_split),
+    *(heads_split, complete_page, score_pages, select_pages, place_pages, move_pages, pages_split),
     *(write_token, rotate_queries, attend_bytes, attend_nibbles),
     *(write_latent, encoded_latent_split, merge_latents),
     *(append_token, attend_buffer, attend_chunks, note_attention),
@@ -154,6 +156,19 @@ def pages_inputs(
     digests = (2 * rows, heads, capacity // page, 2, width)
     pins = _tensors([digests[:3]], torch.float32)
     return [*_tensors([*shapes, digests], dtype), *pins, *_tensors([(2 * rows, 4), *[(rows,)] * 3], torch.int32)]
+
+
+def recall_inputs(
+    dtype: torch.dtype, groups: int, width: int, page: int = 32, heads: int = 2, capacity: int = 4096, places: int = 20
+) -> list[torch.Tensor]:
+    """Return q, k, v, keys and values of the host, digests, pins, counts, residents, slot, entry, live."""
+    q, k, v, *hosts, digests, pins, counts, slot, entry, live = pages_inputs(
+        dtype, groups, width, page, heads=heads, capacity=capacity
+    )
+    slots = counts.shape[0]
+    planes = _tensors([(slots, heads, places * page, width)] * 2, dtype)
+    maps = _tensors([(slots, heads, capacity // page), (slots, heads, places), (slots, heads)], torch.int32)
+    return [q, k, v, *hosts, digests, pins, counts, *planes, *maps, slot, entry, live]
 
 
 def cache_inputs(

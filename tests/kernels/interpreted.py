@@ -47,6 +47,11 @@ def pages_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor
     return _run("decode_attend_pages", inputs, cut, "pages_attend"), inputs[3:6]
 
 
+def recall_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `decode_attend_recall`. Return the result, and all that may be written afterwards."""
+    return _run("decode_attend_recall", inputs, cut, "recall_attend"), inputs[3:13]
+
+
 def pages_selected(inputs: list[torch.Tensor], page: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Run on scores, pins, counts, slot, live. Return the pages of each head, and the live entries in them."""
     found: tuple[torch.Tensor, torch.Tensor] = _call("pages_attend", "selected", *inputs, page)

@@ -21,6 +21,13 @@ LIBRARY.define("decode_attend_heads_any" + _HEADS)
 _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tensor counts, Tensor slot")
 LIBRARY.define("decode_attend_pages" + _PAGES)
 LIBRARY.define("decode_attend_pages_any" + _PAGES)
+_RECALL = _PAGES.replace(
+    "Tensor slot",
+    "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"
+    " Tensor(h!) recalled, Tensor slot",
+)
+LIBRARY.define("decode_attend_recall" + _RECALL)
+LIBRARY.define("decode_attend_recall_any" + _RECALL)
 _ENCODED = (
     "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values,"
     " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Digests of the pages that a step completes: the first kernel of `decode_attend_pages`.
+"""Digests of the pages that a step completes.
 
 B rows of a step, S slots, H key-value heads, P pages of a slot, D head_dim.
 """
@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pages"])
 def complete_page(
     k_at,
     keys_at,
@@ -17,12 +17,14 @@ def complete_page(
     slot_at,
     entry_at,
     live_at,
+    place_of_at,  # int32 [S, H, P]: the places of pages in the planes; None if they are in order
     k_row,  # strides, in elements
     k_head,
     plane_slot,
     plane_head,
     digest_slot,
     digest_head,
+    pages,
     PAGE: tl.constexpr,  # entries of a page, a power of two
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
@@ -34,9 +36,10 @@ def complete_page(
     plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
     column, page = tl.arange(0, COLUMNS), entry // PAGE
     real = column < WIDTH
+    place = page if place_of_at is None else tl.load(place_of_at + (slot * tl.num_programs(0) + head) * pages + page)
     k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
     is_mean = tl.load(counts_at + slot * 4 + 3) > 0
-    upper, lower = digest_of(keys_at + plane + page * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
+    upper, lower = digest_of(keys_at + plane + place * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
     own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + page * 2 * WIDTH + column
     tl.store(own, upper.to(digests_at.dtype.element_ty), mask=real)
     tl.store(own + WIDTH, lower.to(digests_at.dtype.element_ty), mask=real)

@@ -124,7 +124,7 @@ def usual_tiling(q: Tensor, keys: Tensor) -> Tiling:
     """Return the default tiling for q [B, H, Q, D] and keys [S, H, C, D]."""
     padded = tile(q)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
-    return tiling(programs, keys.shape[2], padded, chip(keys.device))
+    return tiling(programs, keys.shape[2], padded, chip(q.device))
 
 
 def tile(q: Tensor) -> Tile:

@@ -48,18 +48,29 @@ def decode_attend_pages(
     assert pins.is_contiguous()
     q = q if q.stride(-1) == 1 else q.contiguous()
     k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))
-    if k is not None:
-        complete(k, keys, digests, counts, slot, entry, live)
     page = keys.shape[2] // digests.shape[2]
+    if k is not None:
+        complete(k, keys, digests, counts, slot, entry, live, page)
     promised = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(promised, pins, counts, slot, live, page)
     return attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
 
 
 def complete(
-    k: Tensor, keys: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, entry: Tensor, live: Tensor
+    k: Tensor,
+    keys: Tensor,
+    digests: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    entry: Tensor,
+    live: Tensor,
+    page: int,
+    place_of: Tensor | None = None,
 ) -> None:
-    """Write the digests of pages whose last key is in k [B, H, D]; all others of a page are in the slot."""
+    """Write the digests of pages whose last key is in k [B, H, D]; all others of a page are in the slot.
+
+    place_of int32 [S, H, P]: the places of pages of so many entries in `keys`, if they are not in order.
+    """
     rows, heads, width = k.shape
     complete_page[heads, rows](
         k,
@@ -69,10 +80,12 @@ def complete(
         slot,
         entry,
         live,
+        place_of,
         *k.stride()[:2],
         *keys.stride()[:2],
         *digests.stride()[:2],
-        PAGE=keys.shape[2] // digests.shape[2],
+        digests.shape[2],
+        PAGE=page,
         WIDTH=width,
         COLUMNS=triton.next_power_of_2(width),
         num_warps=COMPLETE_WARPS,
@@ -106,9 +119,18 @@ def scores(q: Tensor, digests: Tensor, counts: Tensor, slot: Tensor, live: Tenso
 
 
 def selected(
-    scores: Tensor, pins: Tensor, counts: Tensor, slot: Tensor, live: Tensor, page: int
+    scores: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    page: int,
+    shares: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the pages that each head reads in order, int32 [B, H, P], and how many live entries these have, [B]."""
+    """Return the pages that each head reads in order, int32 [B, H, P], and how many live entries these have, [B].
+
+    shares: float32 [B, H, P], which is filled for rows that do not read all of their pages.
+    """
     rows, heads, groups, pages = scores.shape
     found = scores.new_empty(rows, heads, pages, dtype=torch.int32)
     lengths = torch.empty_like(live)
@@ -119,6 +141,7 @@ def selected(
         counts,
         slot,
         live,
+        shares,
         found,
         lengths,
         heads,
@@ -144,10 +167,12 @@ def attend(
     scale: float,
     page: int,
     cut: Tiling,
+    place_of: Tensor | None = None,
 ) -> Attended:
     """Write k, v [B, H, D] at `entry`, and attend with q [B, H, G, D] to entries of the pages int32 [B, H, P].
 
-    lengths int32 [B]: so many, from the first page on.
+    lengths int32 [B]: so many, from the first page on. place_of int32 [S, H, P]: the places of all pages in the planes,
+    if they are not in order; `pages` then has places.
     """
     (rows, heads, groups, width), padded = q.shape, tile(q)
     part, part_lse = empty_parts(q, cut)
@@ -162,6 +187,7 @@ def attend(
         lengths,
         slot,
         entry,
+        place_of,
         part,
         part_lse,
         *q.stride()[:3],

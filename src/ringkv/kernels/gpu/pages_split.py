@@ -18,10 +18,11 @@ def pages_split(
     v_at,
     keys_at,
     values_at,
-    pages_at,  # int32 [B, H, P], see `select_pages`
+    pages_at,  # int32 [B, H, P]: where the pages are in the planes, in order; see `select_pages`
     lengths_at,  # int32 [B]
     slot_at,
     entry_at,
+    place_of_at,  # int32 [S, H, P]: the places of all pages in the planes; None if they are in order
     part_at,
     lse_at,
     q_row,  # strides, in elements
@@ -67,6 +68,9 @@ def pages_split(
         top, total, acc = nothing_attended(ROWS, COLUMNS)
     else:
         entry = tl.load(entry_at + row)
+        if place_of_at is not None:
+            of_slot = place_of_at + (slot * heads + head) * pages
+            entry = tl.load(of_slot + entry // PAGE) * PAGE + entry % PAGE
         new_k, new_v = k_at + row * k_row + head * k_head, v_at + row * v_row + head * v_head
         top, total, acc = attend_new(
             q, new_k, new_v, keys, values, entry, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS

@@ -21,12 +21,12 @@ def ordered(score):
 
 
 @triton.jit
-def highest(places, wanted):
-    """Return bool [PAGES]: the `wanted` highest places uint32 [PAGES], of equal ones the first."""
-    one = tl.full((), 1, tl.uint32)
-    least = tl.full((), 0, tl.uint32)  # of the selected ones
-    for step in range(32):
-        higher = least | (one << (31 - step))
+def highest(places, wanted, BITS: tl.constexpr):
+    """Return bool [PAGES]: the `wanted` highest places [PAGES], unsigned with BITS, of equal ones the first."""
+    one = tl.full((), 1, places.dtype)
+    least = tl.full((), 0, places.dtype)  # of the selected ones
+    for step in range(BITS):
+        higher = least | (one << (BITS - 1 - step))
         least = tl.where(tl.sum((places >= higher).to(tl.int32), 0) >= wanted, higher, least)
     is_above, is_equal = places > least, places == least
     left = wanted - tl.sum(is_above.to(tl.int32), 0)
@@ -49,6 +49,7 @@ def select_pages(
     counts_at,  # int32 [S, 4]
     slot_at,
     live_at,
+    shares_at,  # float32 [B, H, P]: the highest shares that queries promise to pages, if a choice is needed; or None
     pages_at,  # int32 [B, H, P]: the selected ones in order
     lengths_at,  # int32 [B], their live entries
     heads,
@@ -74,6 +75,8 @@ def select_pages(
     for group in range(groups):
         score = tl.load(scores_at + own * groups + group * pages + page, mask=page < stop, other=float("-inf"))
         share = tl.maximum(share, promised_share(score))
-    is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest)
+    if shares_at is not None:
+        tl.store(shares_at + own + page, share, mask=page < stop)
+    is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest, 32)
     is_read = (page < first) | is_best | ((page >= stop) & (page < total))
     tl.store(pages_at + own + tl.cumsum(is_read.to(tl.int32), 0) - 1, page, mask=is_read)
