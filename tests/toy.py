@@ -187,6 +187,9 @@ class ToyEngine:
         self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
         self.drafted += sum(map(len, self.drafts.values()))
 
+    def recalled(self, slot: int) -> int | None:
+        return None
+
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         assert tokens == tuple(self.slots[slot].tokens), "these are not the tokens that the slot has seen"
         self.log.append("leave")

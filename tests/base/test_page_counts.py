@@ -2,7 +2,7 @@ import pytest
 
 from ringkv.base.events import PageUsage
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.base.page_counts import PageCounts, page_usage
+from ringkv.base.page_counts import PageCounts, most_read, page_usage, resident_pages
 from ringkv.cache.layouts import layout
 
 
@@ -29,3 +29,15 @@ def test_pages_that_steps_read_equal_those_counted_step_by_step(prompt: int, bud
 def test_a_slot_without_pages_and_a_policy_that_reads_everything_have_no_counts() -> None:
     assert page_usage(arkvale(50), page=0, fed=4) is None
     assert page_usage(layout(KVChoice("snapstream", budget=64), 50, 320), page=32, fed=4) is None
+
+
+@pytest.mark.parametrize("page", [16, 32])
+@pytest.mark.parametrize(
+    "kv", [KVChoice("arkvale", budget=96), KVChoice("arkvale", budget=300, recent=40), KVChoice("snapkv", 320, read=90)]
+)
+def test_twice_the_pages_that_a_step_reads_stay_on_a_gpu(kv: KVChoice, page: int) -> None:
+    counts = PageCounts.of(layout(kv, 200, 320), page)
+    assert counts is not None
+    assert resident_pages(kv, 4096, page) == 2 * counts.most
+    assert resident_pages(kv, 5 * page, page) == 5
+    assert most_read(layout(kv, 200, 320), page) == min(counts.most, 320 // page)

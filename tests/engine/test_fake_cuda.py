@@ -75,8 +75,9 @@ def assembled(
 
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
-    drafts = 0 if model.shares_caches or slots.name == IN_CHUNKS else 3
-    formats = {"kv_format": slots.name, "kv_format_skip": slots.skip}
+    resident = slots.pages.resident if slots.pages else 0
+    drafts = 0 if model.shares_caches or slots.name == IN_CHUNKS or resident else 3
+    formats = {"kv_format": slots.name, "kv_format_skip": slots.skip, "kv_resident": resident}
     chosen = {"device": device, "chunk": chunk, "dtype": str(dtype).removeprefix("torch."), "speculate": drafts}
     config = tiny.config(folder, **chosen, **formats)
     return assemble(config, model, weights, backend)
@@ -264,4 +265,20 @@ def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(slo
         engine = assembled(tmp_path, torch.bfloat16, traced, slots=slots)
     assert {engine.batch.bodies[0].group.kind} == {"by_head" if slots.by_head else "pages"}
     assert {*traced.outputs} == {"decode-global-3", "decode-global-3x4"}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+
+
+def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama")
+    traced = Traced("decode")
+
+    def on_host(like: Tensor) -> Any:
+        return lambda shape: torch.zeros(*shape, dtype=like.dtype)
+
+    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host):
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(pages=Pages(16, resident=3)))
+    (body,) = engine.batch.bodies
+    assert {one.device.type for one in body.planes} == {"cpu"}
+    assert {one.device.type for one in body.beside} == {"cuda"}
+    assert {*traced.outputs} == {"decode-global-3"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}

@@ -46,6 +46,7 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
 PIN_BYTES = 4  # of a page and head of such a slot, float32
+MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or how many were recalled
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
 POSITION_BYTES = 4  # of an entry whose position reviews need, int32
 NOTED_BYTES = POSITION_BYTES + 4 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
@@ -54,20 +55,26 @@ WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4
 """Elements that are packed together: they divide the width of a plane."""
 
 
+IN_HOST_MEMORY = "memory"
+"""The tier of slots that are in the host's memory beside a GPU."""
+
+
 class Pages(NamedTuple):
     """Pages of slots, of which a step reads some.
 
     size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
+    resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not.
     """
 
     size: int
     by_means: bool = True
     on_disk: bool = False
+    resident: int = 0
 
 
-SlotKind = PlaneFormat | Literal["by_head", "pages", "pages_int8", "watched"]
+SlotKind = PlaneFormat | Literal["by_head", "pages", "pages_int8", "recalled", "watched"]
 """How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
-watched: whole, and it keeps its queries."""
+recalled: in pages that are copied from the host; watched: whole, and it keeps its queries."""
 IN_PAGES: Mapping[PlaneFormat, SlotKind] = {"plain": "pages", "int8": "pages_int8"}
 """Formats of slots that may be read in pages."""
 
@@ -239,6 +246,8 @@ class LayerGroup(NamedTuple):
             return "by_head"
         if self.review:
             return "watched"
+        if self.pages and self.pages.resident:
+            return "recalled"
         return IN_PAGES[self.spec.key.format] if self.pages else self.spec.key.format
 
     @property
@@ -265,16 +274,30 @@ class LayerGroup(NamedTuple):
         return self._replace(spec=self.spec.on_rank(ranks), queries=-(-self.queries // sharing))
 
     def slot_bytes(self, capacity: int, item: int) -> int:
-        """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one."""
+        """Return the bytes of a slot in memory, all layers: of `capacity` entries, or of the window if there is one.
+
+        On a GPU: in the GPU's memory.
+        """
         entries = self.entries(capacity)
-        planes = self.spec.center_bytes if self._is_on_disk else self.spec.slot_bytes(entries, item)
+        planes = self.spec.slot_bytes(self._near(entries), item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def file_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in files, all layers."""
-        if not self._is_on_disk:
-            return 0
+        return self._all_planes(capacity, item) if self.pages and self.pages.on_disk else 0
+
+    def host_bytes(self, capacity: int, item: int) -> int:
+        """Return the bytes of a slot in the host's memory beside a GPU, all layers."""
+        return self._all_planes(capacity, item) if self.pages and self.pages.resident else 0
+
+    def _all_planes(self, capacity: int, item: int) -> int:
         return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes)
+
+    def _near(self, entries: int) -> int:
+        """Return how many of a slot's entries have a place where steps read them."""
+        if self.pages and self.pages.on_disk:
+            return 0
+        return self.pages.resident * self.pages.size if self.pages and self.pages.resident else entries
 
     def step_bytes(self, capacity: int, read: int, item: int) -> int:
         """Return the bytes that a step reads of a full slot, all layers: `read` entries and all digests if in pages."""
@@ -284,18 +307,16 @@ class LayerGroup(NamedTuple):
         planes = self.spec.slot_bytes(min(read, entries), item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
-    @property
-    def _is_on_disk(self) -> bool:
-        return self.pages is not None and self.pages.on_disk
-
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot and layer beside its planes: where heads are, or digests, pins and counts, or
         queries and what reviews note, or positions."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:
-            page = 2 * item * self.spec.key.elements + PIN_BYTES * self.spec.key.heads
-            return entries // self.pages.size * page + COUNTS_BYTES
+            count, key = entries // self.pages.size, self.spec.key
+            page = 2 * item * key.elements + PIN_BYTES * key.heads
+            maps = MAP_BYTES * key.heads * (count + self.pages.resident + 1) if self.pages.resident else 0
+            return count * page + maps + COUNTS_BYTES
         if self.review:
             queries = (self.review + 1) * self.queries * item * self.spec.key.elements
             return queries + entries * NOTED_BYTES * self.spec.key.heads

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_HOST_MEMORY, Pages, PlaneFormat, SlotFormat
 from ringkv.base.kv import CALIBRATED, WATCHING, Digest, KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 from ringkv.base.workspace import Workspace, workspace
@@ -41,6 +41,7 @@ class EngineConfig:
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
     kv_digest: Digest = "mean"  # what pages are selected by
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
+    kv_resident: int = 0  # pages of each head on a GPU, if all are in the host's memory; 0: all are on the device
     head_shares: HeadShares = ()  # of kv_heads profile; () if there is no profile of the model's heads
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
@@ -60,8 +61,14 @@ class EngineConfig:
         return self.rank.count if self.attention_parallel == "slots" else 1
 
     @property
+    def tier(self) -> str:
+        """See `Limits`."""
+        return IN_HOST_MEMORY if self.kv_resident else str(self.kv_tier or "")
+
+    @property
     def slot_format(self) -> SlotFormat:
-        pages = Pages(self.kv_page, self.kv_digest == "mean", self.kv_tier is not None) if self.kv_page else None
+        by_means, on_disk = self.kv_digest == "mean", self.kv_tier is not None
+        pages = Pages(self.kv_page, by_means, on_disk, self.kv_resident) if self.kv_page else None
         review = self.kv.review if self.kv.policy in WATCHING else 0
         by_head, calibrated = self.kv.heads != "equal", self.kv.policy in CALIBRATED
         return SlotFormat(self.kv_format, self.kv_format_skip, by_head, pages, review, calibrated)

@@ -56,8 +56,8 @@ class Limits:
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     page: int = 0  # entries of a page of slots that are read in pages, else 0
-    tier: str = ""  # directory of the files that hold the slots' entries; "": memory
-    tier_bytes: int = 0  # of one slot in these files; not in slot_bytes
+    tier: str = ""  # directory of the files that hold the slots' entries, or IN_HOST_MEMORY; "": with all else
+    tier_bytes: int = 0  # of one slot there; not in slot_bytes
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
@@ -234,6 +234,13 @@ class Engine(Protocol):
         drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
         entries. They run in the same pass. They change how many tokens `sample` returns, never which. Only for
         requests with at most the tier TEMPERATURE. An engine may ignore them.
+        """
+        ...
+
+    def recalled(self, slot: int) -> int | None:
+        """Return the pages that a slot's steps have copied from the host's memory, as a mean over layers and heads.
+
+        None if no slot's pages are there. Waits for the steps.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -28,7 +28,8 @@ class HeadUsage:
 class KVUsage:
     """Cache statistics of one request. Entries are per layer and key-value head.
 
-    pages: None unless steps read some pages. heads: None if all heads hold as many entries.
+    pages: None unless steps read some pages. heads: None if all heads hold as many entries. recalled: pages that steps
+    copied from the host's memory, a mean over layers and heads; None if no slot's pages are there.
     """
 
     policy: str
@@ -39,6 +40,7 @@ class KVUsage:
     bytes_held: int  # of memory, allocated for its slot in all layers, filled or not
     pages: PageUsage | None = None
     heads: HeadUsage | None = None
+    recalled: int | None = None
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -89,6 +91,9 @@ class Finished:
     request_id: str
     reason: FinishReason
     usage: Usage
+
+    def with_recalled(self, pages: int) -> "Finished":
+        return replace(self, usage=replace(self.usage, kv=replace(self.usage.kv, recalled=pages)))
 
 
 @dataclass(frozen=True)

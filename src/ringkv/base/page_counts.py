@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 from ringkv.base.events import PageUsage
-from ringkv.base.kv import Layout
+from ringkv.base.kv import KVChoice, Layout
+
+RESIDENT = 2  # times as many pages as a step reads stay on a GPU: those that steps read in turn need not be recalled
 
 
 class PageCounts(NamedTuple):
@@ -21,10 +23,31 @@ class PageCounts(NamedTuple):
     @classmethod
     def of(cls, layout: Layout, page: int) -> "PageCounts | None":
         """Whole pages, and at least one besides the leading and newest. None if a step reads everything."""
-        if not layout.read:
-            return None
-        leading, newest = -(-layout.leading // page), -(-layout.newest // page) + 1
-        return cls(max(layout.read // page, leading + newest + 1), leading, newest)
+        return cls._of(layout.read, layout.leading, layout.newest, page) if layout.read else None
+
+    @classmethod
+    def _of(cls, read: int, leading: int, newest: int, page: int) -> "PageCounts":
+        first, last = -(-leading // page), -(-newest // page) + 1
+        return cls(max(read // page, first + last + 1), first, last)
+
+    @classmethod
+    def of_choice(cls, choice: KVChoice, page: int) -> "PageCounts":
+        """Return what slots of a choice that reads pages, and has a budget, will have."""
+        read = choice.read or choice.budget
+        assert read is not None
+        newest = choice.window if choice.read else choice.recent_entries(read)
+        return cls._of(read, choice.sinks, newest, page)
+
+
+def resident_pages(choice: KVChoice, capacity: int, page: int) -> int:
+    """Return the pages of each head that stay on a GPU if all `capacity` entries are in the host's memory."""
+    return min(capacity // page, RESIDENT * PageCounts.of_choice(choice, page).most)
+
+
+def most_read(layout: Layout, page: int) -> int:
+    """Return the pages of each head that a step reads at most."""
+    held, counts = -(-layout.capacity // page), PageCounts.of(layout, page)
+    return held if counts is None else min(held, counts.most)
 
 
 def page_usage(layout: Layout, page: int, fed: int) -> PageUsage | None:

@@ -63,6 +63,11 @@ class Body:
         return 0
 
     @property
+    def host_bytes(self) -> int:
+        """Bytes in the host's memory beside a GPU, which `bytes` leaves out."""
+        return 0
+
+    @property
     def entry_bytes(self) -> int:
         """Bytes of one entry, all layers."""
         return sum(plane.nbytes for plane in self.planes) // (self.rows * self.entries)
@@ -71,6 +76,9 @@ class Body:
     def row_bytes(self) -> int:
         """Bytes of one row, all layers."""
         return self.bytes // self.rows
+
+    def settle(self) -> None:
+        """Wait until the host can read the entries that steps have written."""
 
     def place(self, row: int, layout: Layout) -> None:
         """Note the layout of a row that was filled, if attention needs more of it than `Slots` has."""

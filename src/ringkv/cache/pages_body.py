@@ -39,7 +39,7 @@ class PagesBody(Body):
         """tier: allocates the planes, if they are not in memory like all else."""
         planes = new_planes(group, rows, entries, tier or allocate)
         layers, key = len(group.layers), group.spec.key
-        pages = layers, rows, key.heads, entries // _pages(group).size
+        pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
         counts = allocate((layers, rows, 4), dtype=torch.int32)
         return cls(group, planes, (*new_centers(group, rows, allocate), digests, pins, counts))
@@ -63,7 +63,7 @@ class PagesBody(Body):
 
     @property
     def file_bytes(self) -> int:
-        return sum(plane.nbytes for plane in self.planes) if _pages(self.group).on_disk else 0
+        return sum(plane.nbytes for plane in self.planes) if pages_of(self.group).on_disk else 0
 
     def take(
         self,
@@ -76,7 +76,7 @@ class PagesBody(Body):
         earlier: Sequence[Earlier] = (),
     ) -> None:
         super().take(row, source, source_row, index, fixed, saliency, earlier)
-        page, by_means, _ = _pages(self.group)
+        page, by_means = pages_of(self.group)[:2]
         whole = index.shape[-1] // page
         parts = self.planes[: len(self.planes) // len(self.group.spec.planes)]
         for layer, own in enumerate(self.digests[:, row]):
@@ -84,6 +84,11 @@ class PagesBody(Body):
             vectors = storage(self.group.spec.key).decode(keys, None)
             own[:, :whole] = digest(vectors[0].unflatten(1, (whole, page)), by_means)
         self.counts[:, row, 3] = int(by_means)
+        self._note_votes(row, saliency)
+
+    def _note_votes(self, row: int, saliency: Tensor | None) -> None:
+        """Leave the votes of pages in `pins`, from those of entries float32 [L, H, n]."""
+        page = pages_of(self.group).size
         self.pins[:, row] = 0
         if saliency is not None:
             votes = F.pad(saliency, (0, -saliency.shape[-1] % page)).unflatten(-1, (-1, page)).sum(-1)
@@ -91,7 +96,7 @@ class PagesBody(Body):
 
     def place(self, row: int, layout: Layout) -> None:
         """Note how many pages a step reads, and pin those with the most votes, which `take` has left in `pins`."""
-        size = _pages(self.group).size
+        size = pages_of(self.group).size
         held, counts = -(-layout.live(layout.prompt) // size), PageCounts.of(layout, size)
         for at, count in enumerate(counts or EVERYTHING):
             self.counts[:, row, at] = count
@@ -110,6 +115,6 @@ def _pinned(votes: Tensor, count: int) -> Tensor:
     return torch.full_like(votes, float("-inf")).scatter_(-1, best, float("inf"))
 
 
-def _pages(group: LayerGroup) -> Pages:
+def pages_of(group: LayerGroup) -> Pages:
     assert group.pages is not None
     return group.pages

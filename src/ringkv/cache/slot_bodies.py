@@ -8,6 +8,7 @@ from ringkv.cache.calibrated_body import CalibratedBody
 from ringkv.cache.formats.storage import Allocate
 from ringkv.cache.heads_body import HeadsBody
 from ringkv.cache.pages_body import PagesBody
+from ringkv.cache.recall_body import RecallBody
 from ringkv.cache.watched_body import WatchedBody
 from ringkv.cache.zip_body import ZipBody
 
@@ -25,8 +26,10 @@ def allocate_slots(
 ) -> Body:
     """Return the memory of slots in the format of a group's planes; the arguments are those of `Body.allocate`.
 
-    tier: allocates the planes of pages that are on disk.
+    tier: allocates the planes of pages that are on disk, or in the host's memory beside a GPU.
     """
+    if group.pages and group.pages.resident:
+        return RecallBody.allocate(group, rows, entries, allocate, tier)
     if group.pages and group.pages.on_disk:
         return PagesBody.allocate(group, rows, entries, allocate, tier)
     if group.calibrated:

@@ -1,4 +1,4 @@
-"""tier: memory that is a file of a local disk, for entries that most steps do not read."""
+"""tier: memory for entries that most steps do not read: files of a local disk, or the host's memory beside a GPU."""
 
 import math
 import mmap
@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,46 @@ def on_disk(folder: Path, like: Tensor) -> Allocate:
         return torch.frombuffer(_mapped(folder, math.prod(shape) * dtype.itemsize), dtype=dtype).view(*shape)
 
     return allocate
+
+
+def pinned(like: Tensor) -> Allocate:
+    """Return a function that makes tensors of zeros that the host and the GPU of `like` address.
+
+    torch's own pinned memory would round each of them up to a power of two. Without a GPU it is plain memory.
+    """
+
+    def allocate(shape: Sequence[int], dtype: torch.dtype = like.dtype) -> Tensor:
+        if not like.is_cuda:
+            return torch.zeros(*shape, dtype=dtype)
+        memory = _Pinned(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE)
+        return torch.frombuffer(memory, dtype=dtype).view(*shape)
+
+    return allocate
+
+
+class _Pinned(mmap.mmap):
+    """Memory that CUDA keeps in place until nothing refers to it. Raises InvalidRequest, naming `kv_tier`."""
+
+    def __init__(self, _: int, size: int, flags: int) -> None:
+        runtime: Any = torch.cuda.cudart()
+        self._address, self._unpin = torch.frombuffer(self, dtype=torch.uint8).data_ptr(), _nothing
+        if error := int(runtime.cudaHostRegister(self._address, size, _DEFAULT)):
+            raise InvalidRequest(
+                f"kv_tier memory cannot pin {size:,} bytes of the host's memory (CUDA error {error}); choose fewer "
+                "slots, or a lower prompt_tokens, or leave kv_tier out",
+                "kv_tier",
+            )
+        self._unpin = runtime.cudaHostUnregister
+
+    def __del__(self) -> None:
+        self._unpin(self._address)
+
+
+def _nothing(address: int) -> None:
+    """Unpin nothing."""
+
+
+_DEFAULT = 0  # with unified addressing: the GPU has the host's address, in all contexts
 
 
 def _mapped(folder: Path, size: int) -> mmap.mmap:

@@ -14,6 +14,7 @@ from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, CacheRow, Leaving
+from ringkv.cache.recall_body import RecallBody
 from ringkv.cache.slots import Slots
 from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
@@ -74,8 +75,8 @@ class Batch:
 
     @property
     def tier_bytes(self) -> int:
-        """Bytes of one slot in files."""
-        return sum(body.file_bytes // body.rows for body in self.bodies)
+        """Bytes of one slot in files, or in the host's memory beside a GPU."""
+        return sum((body.file_bytes + body.host_bytes) // body.rows for body in self.bodies)
 
     @property
     def sampler_bytes(self) -> int:
@@ -105,7 +106,17 @@ class Batch:
         """Return the memory of a slot, without drafts; None if another rank has it."""
         self._drafts.drop(slot)
         own = self._share.place(slot)
+        for body in self.bodies:
+            body.settle()
         return None if own is None else CacheRow(self.bodies, own)
+
+    def recalled(self, slot: int) -> int | None:
+        """Return the pages that a slot's steps have recalled, per layer and head; None if no slot has pages to recall.
+
+        Waits for the device.
+        """
+        counts = [body.recalled[:, slot] for body in self.bodies if isinstance(body, RecallBody)]
+        return round(float(torch.cat([one.flatten() for one in counts]).float().mean())) if counts else None
 
     def whole_slot(self, slot: int) -> CacheRow:
         """Return the memory of a slot on every rank: a copy, if ranks divide the slots."""

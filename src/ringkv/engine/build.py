@@ -5,18 +5,21 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
 from ringkv.base.repeat_words import FindWords, no_words
+from ringkv.cache.formats.storage import Allocate
 from ringkv.cache.slot_bodies import allocate_slots
 from ringkv.cache.store.pool import Pool
-from ringkv.cache.tier import on_disk
+from ringkv.cache.tier import on_disk, pinned
 from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
@@ -104,9 +107,8 @@ def assemble(
     staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
-    tier = None if config.kv_tier is None else on_disk(config.kv_tier, like)
     allocated = [
-        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, tier)
+        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, _tier(config, like))
         for group in decoder.groups
     ]
     slots = expecting(allocated, decoder, config)
@@ -118,6 +120,15 @@ def assemble(
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
     batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
+
+
+def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:
+    """Return what allocates the entries of slots in pages; None if they are with all else."""
+    if config.kv_resident:
+        if like.is_cuda and find_spec("triton") is None:
+            raise InvalidRequest("kv_tier memory on a GPU needs Triton; install it, or leave kv_tier out", "kv_tier")
+        return pinned(like)
+    return None if config.kv_tier is None else on_disk(config.kv_tier, like)
 
 
 def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:

@@ -27,6 +27,7 @@ from ringkv.models.slot_formats import (
     check_heads_of_request,
     check_pages_of_request,
     check_profile,
+    check_residents_of_request,
     check_reviews_of_request,
     check_weigh,
 )
@@ -74,7 +75,7 @@ class LocalEngine:
             max_step=config.max_step,
             kv_format=config.kv_format,
             page=config.kv_page,
-            tier="" if config.kv_tier is None else str(config.kv_tier),
+            tier=config.tier,
             tier_bytes=self.batch.tier_bytes,
             slot_ranks=config.slot_ranks,
         )
@@ -116,6 +117,7 @@ class LocalEngine:
             if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plans = layouts(choice, n, limits.capacity, self.lanes.groups)
+        check_residents_of_request(self.lanes.groups, plans, choice)
         if any(plan.selected for plan in plans) and choice.select.queries > self.lanes.window:
             raise InvalidRequest(
                 f"kv_window {choice.select.queries} is over the {self.lanes.window} queries kept; "
@@ -170,6 +172,10 @@ class LocalEngine:
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
         self._reviews.run()
         self.batch.forward(drafts or {})
+
+    @torch.inference_mode()
+    def recalled(self, slot: int) -> int | None:
+        return self.batch.recalled(slot)
 
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

@@ -87,7 +87,7 @@ class Turns:
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
         layout, row = layouts[0], slot()
-        order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].device)
+        order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].planes[0].device)
         newest = max(0, len(order) - layout.protected)
         saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)
         self._conversations.save(saved, row, order)

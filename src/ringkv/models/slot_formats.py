@@ -5,7 +5,8 @@ from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice
+from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice, Layouts
+from ringkv.base.page_counts import most_read
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
 ZIP_WORD = 8  # elements of 2 bits that CUDA's kernels load together
@@ -48,6 +49,11 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
         raise InvalidRequest(
             f"speculate {drafts} is not implemented for kv_format {slots.name}, whose chunks cannot give tokens back; "
             "choose 0, or kv_format int4",
+            "speculate",
+        )
+    if drafts and slots.pages and slots.pages.resident:
+        raise InvalidRequest(
+            f"speculate {drafts} is not implemented for kv_tier memory on a GPU; choose 0, or leave kv_tier out",
             "speculate",
         )
     if drafts and slots.is_reviewed:
@@ -138,6 +144,21 @@ def check_pages_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> No
     )
 
 
+def check_residents_of_request(groups: Sequence[LayerGroup], layouts: Layouts, choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming the setting, if a step would read more pages than have a place on the GPU."""
+    for group, layout in zip(groups, layouts, strict=True):
+        if group.pages is None or not group.pages.resident:
+            continue
+        needed, places = most_read(layout, group.pages.size), group.pages.resident
+        if needed > places:
+            raise InvalidRequest(
+                f"a step of kv_policy {choice.policy} would read {needed * group.pages.size:,} entries, and with "
+                f"kv_tier memory {places * group.pages.size:,} of a slot are on the GPU; lower kv_budget, or choose "
+                "kv_policy arkvale, or start with a larger kv_budget",
+                "kv_budget",
+            )
+
+
 def check_reviews_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
     """Raise InvalidRequest, naming the setting, if a request wants reviews of slots that lack what these need."""
     if choice.policy in WATCHING:
@@ -221,6 +242,10 @@ def _check_pages(model: Cached, slots: SlotFormat) -> None:
         raise InvalidRequest(
             "kv_policy arkvale keeps every token, so heads are equal, as they are with kv_read; leave kv_heads out",
             "kv_heads",
+        )
+    if slots.pages and slots.pages.resident and slots.name != "plain":
+        raise InvalidRequest(
+            f"kv_tier memory on a GPU is not implemented for kv_format {slots.name}; choose plain", "kv_format"
         )
     if any(group.spec.value is None for group in model.groups):
         raise InvalidRequest(

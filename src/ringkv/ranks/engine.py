@@ -107,6 +107,9 @@ class RankedEngine:
         with self._everywhere(Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
             self._engine.forward(drafts)
 
+    def recalled(self, slot: int) -> int | None:
+        return self._engine.recalled(slot)
+
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         with self._everywhere(Leave(slot, tokens)):
             self._engine.leave(slot, tokens)

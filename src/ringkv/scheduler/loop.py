@@ -14,7 +14,7 @@ from dataclasses import replace
 from time import monotonic
 
 from ringkv.base.engine import Engine, PrefillChunk
-from ringkv.base.events import Event, Scored, TokenLogprob, Usage
+from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob, Usage
 from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.messages import EngineMetrics, Stats
@@ -52,6 +52,7 @@ class Loop:
         self._guided = Guided(guide)
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
         self._watch = Stopwatch(clock)
+        self._inserted: dict[str, int] = {}  # slots by request
 
     @property
     def idle(self) -> bool:
@@ -189,6 +190,7 @@ class Loop:
             self._engine.insert(lane, slot, request)
         except Exception as error:
             return self._fail(request, error)
+        self._inserted[request.id] = slot
         self._scheduler.inserted(request.id, layouts)
         return []
 
@@ -201,13 +203,20 @@ class Loop:
         return [event for one in sharing for event in self._settle(self._scheduler.failed(one, failure))]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
+        counted = [self._counted(event) for event in outcome.events]
         for slot, seen in outcome.freed:
             if seen:
                 self._leave(slot, seen)
             self._engine.release(slot)
-        events = [self._watch.timed(event) for event in outcome.events]
+        events = [self._watch.timed(event) for event in counted]
         self._watch.end(events)
         return self._guided.end(events)
+
+    def _counted(self, event: Event) -> Event:
+        """Return an event, and if it ends a request also the pages that its slot has recalled."""
+        slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
+        pages = None if slot is None else self._engine.recalled(slot)
+        return event if pages is None or not isinstance(event, Finished) else event.with_recalled(pages)
 
     def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
         """Save a conversation. An error is only logged, because the request is finished."""

@@ -36,7 +36,7 @@ def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
 _SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt, KVChoice], Tensor]] = {
     IN_CHUNKS: lambda prompt, choice: saliency(prompt),
     "watched": lambda prompt, choice: of_prompt(prompt, choice.window),
-    **dict.fromkeys(IN_PAGES.values(), _every_vote),
+    **dict.fromkeys((*IN_PAGES.values(), "recalled"), _every_vote),
 }
 
 

@@ -1,0 +1,159 @@
+"""Slots whose pages are recalled, on the CPU: the host's memory is the same memory, and the reference runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.base.selectors import SnapKV
+from ringkv.cache.recall_body import RecallBody
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.kernels import decode_attend, decode_attend_pages, decode_attend_recall
+from tests.engine import tiny
+from tests.engine.test_pages import CAPACITY, KV, PAGE, decoded, ended
+from tests.engine.test_poisoned import poison_all
+
+RESIDENT = 9
+PAGED: dict[str, Any] = {"kv": KV, "capacity": CAPACITY, "kv_page": PAGE}
+SHORT = KVChoice("snapstream", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
+REFERENCES = {
+    "decode_attend_pages": decode_attend_pages.reference,
+    "decode_attend_recall": decode_attend_recall.reference,
+}
+
+
+@pytest.fixture(autouse=True)
+def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the references, whose bits are equal."""
+    monkeypatch.setattr(decode_attend, "operator", lambda name, q: REFERENCES[name])
+
+
+@pytest.fixture(scope="module")
+def paged(llama_dir: Path) -> LocalEngine:
+    return build(tiny.config(llama_dir, **PAGED))
+
+
+@pytest.fixture(scope="module")
+def recalling(llama_dir: Path) -> LocalEngine:
+    return build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT))
+
+
+def body(engine: LocalEngine) -> RecallBody:
+    (found,) = engine.batch.bodies
+    assert isinstance(found, RecallBody)
+    return found
+
+
+@pytest.mark.parametrize("kv", [KV, replace(KV, budget=RESIDENT * PAGE), SHORT])
+def test_a_request_has_the_bits_of_slots_with_all_pages(
+    paged: LocalEngine, recalling: LocalEngine, kv: KVChoice
+) -> None:
+    """The last one's ring overwrites its pages, all of which are on the device."""
+    assert torch.equal(decoded(recalling, kv), decoded(paged, kv))
+
+
+def test_a_smaller_budget_gives_other_bits(recalling: LocalEngine) -> None:
+    """So that the test above can fail."""
+    assert (decoded(recalling, KV) - decoded(recalling, replace(KV, budget=RESIDENT * PAGE))).abs().max() > 1e-3
+
+
+def test_a_request_gives_the_same_bits_alone_and_beside_others(recalling: LocalEngine) -> None:
+    alone = decoded(recalling, KV, slot=1)
+    recalling.release(1)
+    tiny.enter(recalling, tiny.request(tiny.prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
+    tiny.enter(recalling, tiny.request(tiny.prompt(33, 4), kv=SHORT), slot=2)
+    assert torch.equal(decoded(recalling, KV, slot=1), alone)
+
+
+def test_nothing_of_an_earlier_request_is_read(recalling: LocalEngine) -> None:
+    want = decoded(recalling, KV, slot=1)
+    poison_all(recalling)
+    assert torch.equal(decoded(recalling, KV, slot=1), want)
+
+
+def test_the_host_has_every_entry_and_the_maps_are_inverse(paged: LocalEngine, recalling: LocalEngine) -> None:
+    decoded(recalling, KV, slot=1)
+    decoded(paged, KV, slot=1)
+    live, found = 240, body(recalling)
+    for one, other in zip(found.planes, paged.batch.bodies[0].planes, strict=True):
+        assert torch.equal(one[:, 1, :, :live], other[:, 1, :, :live])
+    assert torch.equal(found.digests[:, 1, :, : live // PAGE], paged.batch.bodies[0].beside[0][:, 1, :, : live // PAGE])
+    for own, page_in in zip(*(one[:, 1].flatten(0, 1) for one in found.beside[5:7]), strict=True):
+        held = {page: place for place, page in enumerate(page_in.tolist())}
+        assert held == {page: place for page, place in enumerate(own.tolist()) if place >= 0}
+        assert {0, *range(live // PAGE - 2, live // PAGE)} <= {*held}
+
+
+def test_usage_has_the_pages_that_steps_copied(recalling: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    recall, copied = decode_attend_recall.recall, 0
+
+    def spy(seen: Tensor, share: Tensor, hosts: Any, residents: Any, rows: Tensor, live: Tensor, page: int) -> None:
+        nonlocal copied
+        wanted = seen & (residents.place_of[rows] < 0)
+        copied += int((wanted & (torch.arange(seen.shape[2]) * page < live[:, None, None] - 1)).sum())
+        recall(seen, share, hosts, residents, rows, live, page)
+
+    for slot in range(recalling.limits.slots):
+        recalling.release(slot)
+    monkeypatch.setattr(decode_attend_recall, "recall", spy)
+    usage = ended(recalling, tiny.request(tiny.prompt(200), max_tokens=40, ignore_eos=True)).usage.kv
+    layers, heads = 3, 2
+    assert usage.recalled == round(copied / (layers * heads)) > KV.budget // PAGE
+
+
+def test_a_slot_moves_to_an_engine_with_all_pages_on_the_device_and_back(
+    paged: LocalEngine, recalling: LocalEngine
+) -> None:
+    tiny.enter(recalling, tiny.request(tiny.prompt(207)), slot=2)
+    tiny.decode(recalling, 20, slot=2)
+    packet = recalling.export(2)
+    want = tiny.decode(recalling, 40, slot=2)
+    for engine in (paged, recalling):
+        engine.restore(packet, 0)
+        found = tiny.decode(engine, 40, slot=0)
+        assert found[0] == want[0]
+        assert torch.equal(found[1], want[1])
+
+
+def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir: Path) -> None:
+    kv, tokens = replace(KV, turns="continue"), []
+    for resident in (0, RESIDENT):
+        engine = build(tiny.config(llama_dir, **PAGED, kv_resident=resident, store_bytes=10**7))
+        first = tiny.serve(engine, tiny.request(tiny.prompt(150), "one", kv, max_tokens=4, ignore_eos=True))["one"]
+        second = tiny.request(
+            [*tiny.prompt(150), *first, *tiny.prompt(30, 5)], "two", kv, max_tokens=9, ignore_eos=True
+        )
+        tokens.append(tiny.serve(engine, second)["two"])
+    assert tokens[0] == tokens[1]
+
+
+def test_a_slot_takes_the_bytes_of_its_places_digests_and_maps(recalling: LocalEngine) -> None:
+    layers, heads, width, item, pages = 3, 2, 32, 4, CAPACITY // PAGE
+    places = RESIDENT * PAGE * 2 * width * item
+    own = heads * (places + pages * (2 * width * item + 4) + 4 * (pages + RESIDENT + 1)) + 16
+    assert recalling.limits.slot_bytes == layers * own
+    assert recalling.model.with_slots(recalling.config.slot_format).groups[0].slot_bytes(CAPACITY, item) == layers * own
+    assert (recalling.limits.tier, recalling.limits.tier_bytes) == (
+        "memory",
+        CAPACITY * layers * heads * 2 * width * item,
+    )
+
+
+def test_what_would_read_more_than_has_a_place_is_refused(recalling: LocalEngine, llama_dir: Path) -> None:
+    for kv in (replace(KV, policy="full", budget=None), replace(KV, budget=160), replace(SHORT, budget=160)):
+        with pytest.raises(
+            InvalidRequest, match=r"would read \d+ entries, and with kv_tier memory 144 .*lower kv_bu"
+        ) as bad:
+            recalling.admit(tiny.request(tiny.prompt(50), kv=kv))
+        assert bad.value.param == "kv_budget"
+    recalling.admit(tiny.request(tiny.prompt(50), kv=replace(KV, policy="full", budget=144)))
+    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for kv_tier memory on a GPU"):
+        build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT, speculate=3))
+    with pytest.raises(InvalidRequest, match="kv_tier memory on a GPU is not implemented for kv_format int8"):
+        build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT, dtype="bfloat16", kv_format="int8"))
