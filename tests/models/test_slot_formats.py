@@ -125,6 +125,10 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
             Options(kv_policy="arkvale", kv_tier="/tmp", device="cuda"),
             "kv_tier with a directory is not implemented on CUDA; choose memory",
         ),
+        (
+            Options(kv_policy="arkvale", kv_tier="memory", device="cuda", speculate=3),
+            "speculate 3 is not implemented for kv_tier memory on a GPU; choose 0, or leave kv_tier out",
+        ),
     ],
 )
 def test_pages_that_cannot_be_are_refused(options: Options, message: str) -> None:

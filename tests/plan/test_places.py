@@ -68,3 +68,35 @@ def test_models_on_one_gpu_share_its_memory() -> None:
 def test_on_a_cpu_everything_lies_in_host_memory() -> None:
     with pytest.raises(DoesNotFit, match=r"of weights.*and 1\.07 GB are available"):
         resolve(Path("m"), SMOLLM2, Options(), RESERVE + 1, device_bytes=PLENTY)
+
+
+def test_slots_whose_pages_are_recalled_fit_to_the_byte_on_the_gpu_and_in_its_hosts_memory() -> None:
+    """A step reads 64 pages of 32, and 128 are on the GPU; digests take two vectors for each of 1,056 pages."""
+    chosen = {"kv_policy": "arkvale", "kv_tier": "memory", "slots": 4, "prompt_tokens": 32_768}
+    entries, layers, heads = 32_768 + 1024, 32, 8
+    maps = 4 * (2 * entries // 32 + 128 + 1)  # with a pin for each page
+    slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 16)
+    device = device_need(0, 32_768) + 4 * (slot + SAMPLER)
+    host = RESERVE + 4 * entries * TOKEN
+    found = on_gpu(device, host, **chosen)
+    assert (found.capacity, found.kv_resident, found.tier) == (entries, 128, "memory")
+    with pytest.raises(DoesNotFit, match=r"4 slots .* on cuda:0, and .* 3 slots would fit"):
+        on_gpu(device - 1, host, **chosen)
+    with pytest.raises(
+        DoesNotFit, match=r"with kv_tier memory, 4 slots of 33,792 entries \(4\.\d+ GB each\).* 3 slots would"
+    ):
+        on_gpu(device, host - 1, **chosen)
+    with pytest.raises(DoesNotFit, match="not even one slot fits, so lower prompt_tokens, or leave kv_tier out"):
+        on_gpu(device, RESERVE + 1, **chosen)
+
+
+def test_a_prompt_limit_left_open_is_halved_until_its_slots_fit_in_the_hosts_memory() -> None:
+    memory = RESERVE + (16_384 + 1024) * TOKEN
+    assert on_gpu(PLENTY, memory, kv_policy="arkvale", kv_tier="memory").prompt_tokens == 16_384
+
+
+def test_without_a_tier_all_pages_are_on_the_gpu() -> None:
+    found = on_gpu(PLENTY, kv_policy="arkvale")
+    assert (found.kv_resident, found.tier) == (0, "")
+    on_cpu = resolve(MODEL, LLAMA_8B, Options(kv_policy="arkvale", kv_tier="memory"), PLENTY)
+    assert (on_cpu.kv_resident, on_cpu.tier) == (0, "")

@@ -72,6 +72,11 @@ def test_the_text_names_the_directory_and_the_space_of_files_that_hold_entries()
     assert "files:" not in welcome([toy("toy")], ("127.0.0.1", 80))
 
 
+def test_the_text_says_how_much_of_the_hosts_memory_holds_entries_beside_a_gpu() -> None:
+    tiered = replace(LIMITS, tier="memory", tier_bytes=189_000_000)
+    assert "host: 378 MB of pinned memory, 189 MB per slot" in welcome([toy("toy", tiered)], ("127.0.0.1", 80))
+
+
 def test_the_text_says_which_prompts_are_compressed_while_they_are_prefilled() -> None:
     text = welcome([toy("toy", replace(LIMITS, prefill_workspace=256))], ("127.0.0.1", 80))
     assert "workspace: prompts over 256 tokens are compressed while prefilled, to 256 entries at most" in text

@@ -18,7 +18,7 @@ from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
 from ringkv.plan.complete import complete
-from ringkv.plan.footprint import file_bytes, slot_bytes, step_bytes
+from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
 from ringkv.plan.kv_settings import AT_START, SelectionSettings
 from ringkv.plan.kv_settings import settings_of as declared_by
 from ringkv.plan.options import Options
@@ -127,11 +127,11 @@ def _end(value: float) -> float | None:
 
 
 def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
-    """Return the bytes of a slot, on disk too, and those of them that a decode step reads at most."""
+    """Return the bytes of a slot, in its tier too, and those of them that a decode step reads at most."""
     assert engine.kv.budget is not None
     shape = Shape.of(config, engine.model_dir.name).with_slots(engine.slot_format)
     entries, dtype = engine.capacity, engine.dtype
-    held = slot_bytes(shape, entries, dtype) + file_bytes(shape, entries, dtype)
+    held = sum(of(shape, entries, dtype) for of in (slot_bytes, file_bytes, host_bytes))
     return held, step_bytes(shape, entries, engine.kv.read or engine.kv.budget, dtype)
 
 

@@ -22,7 +22,7 @@ from ringkv.plan.head_profile import head_shares
 from ringkv.plan.in_chunks import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.prefill_workspace import prefill_workspace
-from ringkv.plan.slot_format import IN_MEMORY, slot_format
+from ringkv.plan.slot_format import IN_MEMORY, slot_format, with_residents
 from ringkv.plan.units import parse_bytes
 
 DEFAULT_PROMPT = 32768
@@ -52,6 +52,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     page = stored.pages.size if stored.pages else 0
     capacity = paged_entries(options, kv, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
+    stored = with_residents(stored, options.kv_tier, device, kv, capacity)
     weights = _weights(options, dtype, device)
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
@@ -82,6 +83,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         kv_page=page,
         kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
         kv_tier=_tier(options) if page else None,
+        kv_resident=stored.pages.resident if stored.pages else 0,
         head_shares=head_shares(model_dir, config, options, kv),
     )
 

@@ -6,6 +6,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.footprint import (
     Footprint,
     Staged,
+    host_bytes,
     sampler_bytes,
     slot_bytes,
     staging_bytes,
@@ -36,6 +37,7 @@ def _of_rank(config: ModelConfig, engine: EngineConfig) -> Footprint:
         store=engine.store_bytes // engine.rank.count // (BLOCK * token) * BLOCK * token,
         sampler=sampler_bytes(config.vocab_size, engine.speculate),
         slot_ranks=engine.slot_ranks,
+        host=host_bytes(shape, engine.capacity, engine.dtype),
     )
 
 

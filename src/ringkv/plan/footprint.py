@@ -112,6 +112,11 @@ def file_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:
     return sum(group.file_bytes(entries, item_bytes(dtype)) for group in _slots(shape, ranks))
 
 
+def host_bytes(shape: Shape, entries: int, dtype: str, ranks: int = 1) -> int:
+    """Bytes of one slot in the host's memory beside a GPU, all layers, on one rank."""
+    return sum(group.host_bytes(entries, item_bytes(dtype)) for group in _slots(shape, ranks))
+
+
 def step_bytes(shape: Shape, entries: int, read: int, dtype: str, ranks: int = 1) -> int:
     """Bytes that a decode step reads of a full slot on one rank; see `LayerGroup.step_bytes`."""
     return sum(group.step_bytes(entries, read, item_bytes(dtype)) for group in _slots(shape, ranks))
@@ -174,6 +179,7 @@ def _stored(parameters: float, tables: int, stored: str, ranks: int) -> int:
 class Footprint:
     """Bytes that serving needs on one rank: fixed parts and parts per slot.
 
+    slot, sampler: per slot. host: per slot, in the host's memory beside a GPU; not in the sums here.
     slot_ranks: ranks that divide the slots. One of them has a slot's entries; each has the sampling state of all slots.
     """
 
@@ -184,6 +190,7 @@ class Footprint:
     store: int = 0  # the prefix store
     sampler: int = 0  # per slot
     slot_ranks: int = 1
+    host: int = 0
 
     def times(self, ranks: int) -> "Footprint":
         """Return the bytes of so many ranks."""

@@ -152,8 +152,8 @@ class PageSettings:
             None,
             str,
             "WHERE",
-            "Where arkvale keeps all entries: memory, or a directory of a local disk",
-            fallback="memory",
+            "Where arkvale keeps all entries: memory (of a GPU's host, pinned), or a directory of a local disk",
+            fallback="memory; on a GPU its own",
         ),
     ] = None
 

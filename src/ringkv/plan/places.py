@@ -16,12 +16,13 @@ GPU_RESERVE = 2 << 30  # CUDA's context, graphs, activations and libraries' work
 def needs(whole: Footprint, groups: Sequence[LayerGroup], engine: EngineConfig) -> Mapping[Place, Footprint]:
     """Divide an engine's footprint by place; `whole.reserve` is that of the host.
 
-    A GPU holds everything that steps use. The host then holds the process and the prefix store, in pinned memory.
+    A GPU holds everything that steps use. The host then holds the process, and in pinned memory the prefix store and
+    the entries of slots in pages that steps recall.
     """
     if engine.device == "cpu":
         return {"host": whole}
     device = replace(whole, store=0, reserve=GPU_RESERVE)
-    return {"device": device, "host": Footprint(0, 0, 0, whole.reserve, _pinned_store(groups, engine))}
+    return {"device": device, "host": Footprint(whole.host, 0, 0, whole.reserve, _pinned_store(groups, engine))}
 
 
 def _pinned_store(groups: Sequence[LayerGroup], engine: EngineConfig) -> int:

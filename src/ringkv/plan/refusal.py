@@ -35,6 +35,8 @@ def where(place: Place, device: str) -> str:
 def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str) -> str:
     available = f"need {show_bytes(need.total(engine.slots))}{where}, and {show_bytes(memory)} are available"
     store, reserve = show_bytes(need.store), show_bytes(need.reserve)
+    if not need.weights and need.slot:  # entries of slots are beside a device
+        return _slots_do_not_fit(need, engine, memory, available)
     if not need.weights:  # they are on a device
         remedy = "lower prefix_store" if need.store and need.reserve <= memory else "free some memory"
         return f"{store} of prefix store and {reserve} of reserve {available}; {remedy}"
@@ -49,6 +51,20 @@ def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str
     )
     staged = "prefill_workspace" if engine.prefill_workspace else "prompt_tokens"
     return f"{problem}; {_remedy(need, slots, memory, staged)}"
+
+
+def _slots_do_not_fit(need: Footprint, engine: EngineConfig, memory: int, available: str) -> str:
+    fitting = need.slots_in(memory)
+    remedy = (
+        _remedy(need, fitting, memory, "prompt_tokens")
+        if fitting or need.store
+        else "not even one slot fits, so lower prompt_tokens, or leave kv_tier out"
+    )
+    return (
+        f"with kv_tier {engine.tier}, {engine.slots} slots of {engine.capacity:,} entries "
+        f"({show_bytes(need.slot)} each), {show_bytes(need.store)} of prefix store and {show_bytes(need.reserve)} of "
+        f"reserve {available}; {remedy}"
+    )
 
 
 def _staged(engine: EngineConfig) -> str:

@@ -10,6 +10,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
+from ringkv.models.slot_formats import check_on_cuda
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.choose_kv import whole_pages
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
@@ -19,6 +20,7 @@ from ringkv.plan.footprint import (
     Footprint,
     Staged,
     file_bytes,
+    host_bytes,
     read_bytes,
     sampler_bytes,
     slot_bytes,
@@ -32,7 +34,7 @@ from ringkv.plan.in_chunks import DEFAULT_CHUNK, in_chunks
 from ringkv.plan.kv_settings import SlotSettings
 from ringkv.plan.prefill_workspace import prefill_workspace
 from ringkv.plan.shapes import Shape, known
-from ringkv.plan.slot_format import slot_format
+from ringkv.plan.slot_format import slot_format, with_residents
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
 
 
@@ -52,6 +54,7 @@ class PlanRequest(SlotSettings):
     chunk: int = DEFAULT_CHUNK  # tokens of a prefill pass, which layers with a sliding window stage beside the window
     tensor_parallel: int = 1
     attention_parallel: AttentionParallel | None = None  # None is "slots" for latent attention, else "heads"
+    device: str = "cpu"
     dtype: str = "bfloat16"  # of keys and values
     weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
     memory: int | None = None  # bytes; None reports no slots that fit
@@ -67,6 +70,7 @@ class CachePlan:
     entries: int  # per slot
     slot_bytes: int  # in memory
     file_bytes: int  # of a slot in files
+    host_bytes: int  # of a slot in the host's memory beside a GPU
     slots: int | None  # that fit beside weights, staging and reserve, sampler included; None if no memory was given
     total_bytes: int  # with those slots, or with one if no memory was given
     step_bytes: int  # least bytes that a decode step of those slots reads, of experts those that so many choose
@@ -151,7 +155,8 @@ def report(shape: Shape, request: PlanRequest) -> Report:
         slot, in_files = slot_bytes(cache.shape, *sizes), file_bytes(cache.shape, *sizes)
         staging = staging_bytes(shape, cache.staged, request.dtype, request.tensor_parallel)
         slot_ranks = request.tensor_parallel if parallel == "slots" else 1
-        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks)
+        host = host_bytes(cache.shape, *sizes)
+        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks, host=host)
         slots = None if request.memory is None else need.slots_in(request.memory)
         step = step_bytes(cache.shape, cache.entries, cache.read, request.dtype, request.tensor_parallel)
         read = read_bytes(shape, stored, request.tensor_parallel, slots or 1)
@@ -206,6 +211,9 @@ def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) ->
         entries = whole_pages(every, slots.pages.size)
     else:
         entries = tokens if request.kv.policy == "full" else min(request.budget, tokens)
+    if request.device != "cpu":
+        check_on_cuda(shape, slots)
+    slots = with_residents(slots, request.kv_tier, request.device, replace(request.kv, budget=request.budget), entries)
     name = request.kv.policy if slots.pages else "compressed"
     return Cache(name, shape.with_slots(slots), entries, min(request.budget, entries), staged)
 
@@ -244,6 +252,7 @@ def _row(
         entries=cache.entries,
         slot_bytes=need.slot,
         file_bytes=in_files,
+        host_bytes=need.host,
         slots=slots,
         total_bytes=need.total(shown),
         step_bytes=step,

@@ -100,7 +100,7 @@ class _Plan:
         if need.store and options.prefix_store == AUTO and self.engine.kv.turns == "reread":
             wanted = Wanted(folder, config, replace(options, prefix_store=0))
             return _Plan(wanted, complete(*wanted))
-        engine = _less_staging(self.engine, config, options) if need.staging else None
+        engine = _less_staging(self.engine, config, options) if need.staging or need.slot else None
         return _Plan(self.wanted, engine) if engine else None
 
 
@@ -137,7 +137,7 @@ def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footpri
             "prefix_store",
         )
     of_entries = engine.capacity * staged_token_bytes(config, engine) * engine.rank.count
-    slot = of_entries if engine.kv_tier else need.slot  # which leaves out what is in files
+    slot = of_entries if engine.tier else need.slot  # which leaves out what is there
     if engine.kv.turns == "continue" and need.store < -(-slot // block) * block:
         raise InvalidRequest(
             f"kv_turns continue stores a slot of {show_bytes(slot)} for each conversation, and "

@@ -2,14 +2,15 @@
 
 from typing import get_args
 
-from ringkv.base.cache_spec import SKIPPED, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_HOST_MEMORY, SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, PAGES, WATCHING, KVChoice
+from ringkv.base.page_counts import resident_pages
 from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
 from ringkv.plan.checks import at_least, one_of
 from ringkv.plan.kv_settings import SlotSettings
 
-IN_MEMORY = (None, "memory")  # values of `kv_tier`
+IN_MEMORY = (None, IN_HOST_MEMORY)  # values of `kv_tier` that are no directory
 
 
 def slot_format(model: Cached, settings: SlotSettings, kv: KVChoice, ranks: int) -> SlotFormat:
@@ -24,6 +25,13 @@ def slot_format(model: Cached, settings: SlotSettings, kv: KVChoice, ranks: int)
     check_heads_of_ranks(slots, ranks)
     check_weigh(model.groups, kv)
     return slots
+
+
+def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoice, capacity: int) -> SlotFormat:
+    """Return the format of slots of so many entries, with places on the GPU if all entries are in its host's memory."""
+    if slots.pages is None or tier != IN_HOST_MEMORY or device == "cpu":
+        return slots
+    return slots._replace(pages=slots.pages._replace(resident=resident_pages(kv, capacity, slots.pages.size)))
 
 
 def check_read(kv: KVChoice) -> None:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from ringkv.base.cache_spec import IN_HOST_MEMORY
 from ringkv.base.engine import Limits
 from ringkv.plan.units import show_bytes
 from ringkv.server.serving import LoadedModel
@@ -45,10 +46,11 @@ def _chosen(why: str) -> str:
 
 
 def _tier(limits: Limits) -> tuple[str, ...]:
-    """Return a line if entries are in files."""
+    """Return a line if entries are in files, or in the host's memory beside a GPU."""
     each, ranks = limits.tier_bytes, len(limits.rank_bytes)
     first = f" of the first of {ranks} ranks" if ranks else ""
-    line = f"files: {show_bytes(limits.slots * each)} on disk in {limits.tier}{first}, {show_bytes(each)} per slot"
+    where = "host: {} of pinned memory" if limits.tier == IN_HOST_MEMORY else f"files: {{}} on disk in {limits.tier}"
+    line = f"{where.format(show_bytes(limits.slots * each))}{first}, {show_bytes(each)} per slot"
     return (line,) if each else ()
 
 

@@ -88,6 +88,17 @@ def test_pages_in_files_take_their_digests_from_memory_and_a_step_reads_the_budg
     assert "189 MB" in next(line for line in cli(*arguments, "--kv-tier", ".").out.splitlines() if "arkvale" in line)
 
 
+def test_pages_in_a_gpus_host_leave_places_digests_and_maps_on_the_gpu(cli: Cli) -> None:
+    """A step reads 64 pages and 128 are on the GPU, of 256. Each of 90 heads has their places and a counter."""
+    arguments = ("plan", "--tokens", "8k", "--kv-policy", "arkvale", "--kv-tier", "memory", "--device", "cuda")
+    found = json.loads(cli(*arguments, "--json").out)["rows"][1]
+    token, digests, maps = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 16), 90 * 4 * (256 + 128 + 1)
+    assert (found["slot_bytes"], found["host_bytes"]) == (128 * 32 * token + digests + maps, 8192 * token)
+    text = cli(*arguments).out
+    assert "in host memory per slot" in text
+    assert "189 MB" in next(line for line in text.splitlines() if "arkvale" in line)
+
+
 def test_json_has_the_same_in_bytes(cli: Cli) -> None:
     found = json.loads(cli("plan", "--model", "deepseek-r1", "--tp", "16", "--tokens", "128k", "--json").out)
     assert found["token_bytes"] == 70_272

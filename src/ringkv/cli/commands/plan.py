@@ -93,6 +93,10 @@ def plan(
     kv_review: Annotated[int | None, flag("kv_review")] = None,
     kv_page: Annotated[int | None, flag("kv_page")] = None,
     kv_tier: Annotated[str | None, flag("kv_tier")] = None,
+    device: Annotated[
+        str,
+        _option("--device", "NAME", "cpu or cuda, whose host's memory --kv-tier memory takes.", MACHINE, show=True),
+    ] = "cpu",
     memory: Annotated[
         str | None,
         _option("--memory", "BYTES", "Memory of each rank, such as 80GB: shows how many slots fit.", MACHINE),
@@ -167,6 +171,7 @@ def plan(
         kv_format_skip=kv_format_skip,
         kv_page=kv_page,
         kv_tier=kv_tier,
+        device=device,
         kv=changed(KVChoice(), {name: value for name, value in chosen.items() if value is not None}),
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
@@ -275,6 +280,7 @@ def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
         "bytes per slot ": lambda row: show_bytes(row.slot_bytes),
     }
     in_files = {"on disk per slot ": lambda row: show_bytes(row.file_bytes)}
+    on_host = {"in host memory per slot ": lambda row: show_bytes(row.host_bytes)}
     slot_count = {f"slots in {show_bytes(found.memory or 0)} ": lambda row: f"{row.slots:,}"}
     totals = {
         "total with one slot " if found.memory is None else "total ": lambda row: show_bytes(row.total_bytes),
@@ -285,10 +291,11 @@ def _columns(found: "Report") -> "dict[str, Callable[[CachePlan], str]]":
         "max tok/s ": lambda row: f"{row.tokens_per_second:,.0f}",
     }
     has_memory, has_bandwidth = found.memory is not None, found.rows[0].step_seconds is not None
-    has_files = any(row.file_bytes for row in found.rows)
+    has_files, has_host = (any(getattr(row, name) for row in found.rows) for name in ("file_bytes", "host_bytes"))
     return (
         always
         | (in_files if has_files else {})
+        | (on_host if has_host else {})
         | (slot_count if has_memory else {})
         | totals
         | (timing if has_bandwidth else {})
