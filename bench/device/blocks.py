@@ -151,12 +151,14 @@ def _quarter_of_pages(scale: Scale, slots: int, entries: int) -> _Step:
     heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
     keys, values = (_random(scale, slots, heads, entries, width) for _ in range(2))
     digests = digest(keys.unflatten(2, (-1, PAGE)), True)
+    pins = torch.full(digests.shape[:3], -torch.inf, device=scale.device)
     pages = max(entries // PAGE // 4, FIRST + NEWEST + 1)
     counts = torch.tensor([[pages, FIRST, NEWEST, 1]] * slots, dtype=torch.int32, device=scale.device)
     q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
     live, share = torch.full_like(slot, entries), min(1.0, pages * PAGE / entries)
-    run = partial(decode_attend_pages, q, k, k, keys, values, digests, counts, slot, live - 1, live, width**-0.5)
-    read = share * (keys.nbytes + values.nbytes) + digests.nbytes
+    stored = keys, values, digests, pins, counts
+    run = partial(decode_attend_pages, q, k, k, *stored, slot, live - 1, live, width**-0.5)
+    read = share * (keys.nbytes + values.nbytes) + digests.nbytes + pins.nbytes
     return _Step(run, read, share * slots * heads * groups * entries)
 
 

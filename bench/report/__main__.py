@@ -23,6 +23,7 @@ from bench.report.device import device
 from bench.report.faults import faults
 from bench.report.kv_rotation import kv_rotation
 from bench.report.kv_steps import kv_steps
+from bench.report.later import later
 from bench.report.models import models
 from bench.report.ranks import rank_answers, ranks
 from bench.report.recall import recall
@@ -94,6 +95,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "scores": partial(accuracy.summary, means),
         "claims": partial(claims_table, answers),
         "unmet": partial(unmet_claims, answers),
+        "later": partial(later, answers, means),
         "trained": partial(trained, answers),
     }
 

@@ -161,7 +161,7 @@ def _many_keys(count: int) -> bytes:
 )
 def test_others_are_answered_while_a_large_body_is_refused(served: Served, path: str, body: bytes) -> None:
     """Parsing these would hold the event loop for one to four seconds."""
-    latencies, ended = list[float](), threading.Event()
+    latencies, probed, ended = list[float](), threading.Event(), threading.Event()
 
     def probe() -> None:
         with httpx.Client(base_url=served.root) as client:
@@ -169,9 +169,11 @@ def test_others_are_answered_while_a_large_body_is_refused(served: Served, path:
                 started = time.monotonic()
                 assert client.get("/health").status_code == 200
                 latencies.append(time.monotonic() - started)
+                probed.set()
 
     probing = threading.Thread(target=probe)
     probing.start()
+    assert probed.wait(30)
     try:
         answer = served.http.post(path, content=body, headers={"content-type": "application/json"})
     finally:
