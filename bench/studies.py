@@ -150,6 +150,11 @@ def later(*budgets: str) -> list[Cell]:
     return [FULL, *(Cell(choice, budget) for budget in budgets for choice in (KVChoice("arkvale"), KEYDIFF))]
 
 
+def at_a_quarter() -> list[Cell]:
+    """Return the full cache, and a quarter kept or read in pages."""
+    return [FULL, Cell(KVChoice(), "4x"), Cell(KVChoice("arkvale"), "4x")]
+
+
 def small_models() -> list[Cell]:
     """Return streaming, SnapStream, and SnapStream with one selection for all heads of a layer, at each budget."""
     choices = (KVChoice(policy="streaming"), KVChoice(), KVChoice(select=TOVA()))
@@ -186,6 +191,7 @@ ABOUT: Mapping[str, str] = {
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
+    "inside-qwen": "RULER with the question in the prompt, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
@@ -216,6 +222,7 @@ STUDIES: Mapping[str, Study] = {
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
+    "inside-qwen": Study(QWEN, LATER_TASKS, at_a_quarter(), (4096,), count=10, seed=7),
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 from toy import ToyEngine, limits
 
 from ringkv.base.engine import Limits, RankBytes
+from ringkv.base.kv import KVChoice
 from ringkv.plan.units import parse_bytes
 from ringkv.server.serving import LoadedModel
 from ringkv.server.welcome import show_cache, welcome
@@ -61,6 +62,15 @@ def test_the_text_says_why_a_policy_was_chosen() -> None:
     plain, auto = toy("toy"), replace(toy("toy"), kv_why="every token fits")
     lines = [welcome([one], ("127.0.0.1", 80)).splitlines()[2] for one in (plain, auto)]
     assert lines == ["policy: streaming, budget 512", "policy: streaming, budget 512 (auto: every token fits)"]
+
+
+def test_the_text_says_that_pages_are_read_of_all_entries() -> None:
+    paged = toy("toy")
+    paged.engine.default_kv = KVChoice("arkvale", budget=64)
+    line = welcome([paged], ("127.0.0.1", 80)).splitlines()[2]
+    assert (
+        line == f"policy: arkvale, budget 64: a step reads so many of a slot's {paged.engine.limits.capacity:,} entries"
+    )
 
 
 def test_the_text_names_the_directory_and_the_space_of_files_that_hold_entries() -> None:

@@ -202,7 +202,7 @@ def _load_kernels(config: EngineConfig, tell: Progress) -> None:
     if compiler is None or missing:
         log.warning("running without C++ kernels, slower: %s", missing)
         return
-    tell(0, 1, "loading CPU kernels (compiled once; kept on disk)")
+    tell(0, 1, "loading CPU kernels (compiled once, in one to three minutes; kept on disk)")
     _load_operators(compiler.path, config.cache_dir, partial(_tell_waiting, tell, "CPU kernels"))
 
 

@@ -7,10 +7,16 @@ from typing import Literal
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.config import EngineConfig
 from ringkv.base.kv import BLOCK
+from ringkv.plan.engine_footprint import RESERVE
 from ringkv.plan.footprint import Footprint, item_bytes
 
 Place = Literal["device", "host"]
 GPU_RESERVE = 2 << 30  # CUDA's context, graphs, activations and libraries' workspaces; not measured on a device yet
+
+
+def reserve_on(device: str) -> int:
+    """Return the bytes that are kept free on a device for everything but weights, cache and sampler."""
+    return RESERVE if device == "cpu" else GPU_RESERVE
 
 
 def needs(whole: Footprint, groups: Sequence[LayerGroup], engine: EngineConfig) -> Mapping[Place, Footprint]:
@@ -21,7 +27,7 @@ def needs(whole: Footprint, groups: Sequence[LayerGroup], engine: EngineConfig) 
     """
     if engine.device == "cpu":
         return {"host": whole}
-    device = replace(whole, store=0, reserve=GPU_RESERVE)
+    device = replace(whole, store=0, reserve=reserve_on(engine.device))
     return {"device": device, "host": Footprint(whole.host, 0, 0, whole.reserve, _pinned_store(groups, engine))}
 
 

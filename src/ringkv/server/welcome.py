@@ -7,6 +7,7 @@ from typing import Any
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY
 from ringkv.base.engine import Limits
+from ringkv.base.kv import KVChoice
 from ringkv.plan.units import show_bytes
 from ringkv.server.serving import LoadedModel
 
@@ -34,11 +35,17 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
     return (
         f"{model.names[0]} is served at {url}",
         f"cache: {show_cache(limits)}",
-        f"policy: {kv.policy}, budget {kv.budget or limits.capacity:,}{_chosen(model.kv_why)}",
+        f"policy: {kv.policy}, {_budget(kv, limits)}{_chosen(model.kv_why)}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
         *_tier(limits),
         *_workspace(limits.prefill_workspace),
     )
+
+
+def _budget(kv: KVChoice, limits: Limits) -> str:
+    budget = kv.budget or limits.capacity
+    held = f": a step reads so many of a slot's {limits.capacity:,} entries" if kv.policy == "arkvale" else ""
+    return f"budget {budget:,}{held}"
 
 
 def _chosen(why: str) -> str:

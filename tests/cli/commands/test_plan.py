@@ -35,6 +35,7 @@ def test_a_plan_says_up_to_how_many_slots_auto_keeps_every_token(cli: Cli) -> No
     arguments = ("plan", "--model", "llama-3.1-8b", "--reserve", "0", "--tokens", "128k", "--memory")
     assert "auto, without a budget: full with up to 2 slots, snapstream with more" in cli(*arguments, "80GB").out
     assert "auto, without a budget: snapstream\n" in cli(*arguments, "40GB").out
+    assert "auto" not in cli(*arguments, "80GB", "--kv-policy", "arkvale").out
     assert "auto" not in cli(*arguments, "16GB").out
 
 
@@ -218,3 +219,10 @@ def test_what_cannot_be_planned_is_refused(arguments: list[str], message: str, c
     result = cli("plan", *arguments)
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"ringkv: {message}")
+
+
+def test_a_gpu_keeps_more_free_than_a_host(cli: Cli) -> None:
+    found = [
+        json.loads(cli("plan", "--memory", "20GB", *device, "--json").out) for device in ((), ("--device", "cuda"))
+    ]
+    assert [one["reserve"] for one in found] == [1 << 30, 2 << 30]

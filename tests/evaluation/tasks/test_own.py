@@ -31,7 +31,7 @@ def test_prompts_are_divided_by_whether_they_have_answers_and_keep_their_numbers
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "prompt 1 is not JSON"),
+        ("{", r'prompt 1 is not JSON \(Expecting .*\); write {"prompt": "..."} on each line'),
         ('"text"', 'prompt 1 has no "prompt"'),
         ({"text": "a"}, 'prompt 1 has no "prompt"'),
         ({"prompt": 5}, 'prompt 1 has an invalid "prompt"'),

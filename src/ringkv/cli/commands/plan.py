@@ -151,7 +151,7 @@ def plan(
         ringkv plan --model llama-3.1-70b --memory 80GB --tensor-parallel 8
         ringkv plan --model deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
-    from ringkv.plan.engine_footprint import RESERVE
+    from ringkv.plan.places import reserve_on
     from ringkv.plan.report import PlanRequest, find_shape, report
 
     shape = find_shape(model)
@@ -176,13 +176,15 @@ def plan(
         weights_dtype=weights_dtype,
         memory=None if memory is None else parse_bytes(memory),
         bandwidth=None if bandwidth is None else parse_bytes(bandwidth, "bandwidth"),
-        reserve=RESERVE if reserve is None else parse_bytes(reserve, "reserve"),
+        reserve=reserve_on(device) if reserve is None else parse_bytes(reserve, "reserve"),
     )
     found = report(shape, request)
     if as_json:
         print_json(found)
     else:
         _print(found)
+        if kv_policy is None:
+            _print_auto(found)
     if not _fits(found):
         raise typer.Exit(FAILED)
 
@@ -224,7 +226,6 @@ def _print(found: "Report") -> None:
     columns = _columns(found)
     print_table(("cache", *columns), [(row.cache, *(show(row) for show in columns.values())) for row in found.rows])
     print_ranks(found)
-    _print_auto(found)
     if found.memory is not None and not _fits(found):
         reserved = f"; --reserve takes {show_bytes(found.reserve)}" if found.reserve else ""
         console().print(f"\nno slot fits in {show_bytes(found.memory)}: {_too_large(found)}{reserved}", soft_wrap=True)

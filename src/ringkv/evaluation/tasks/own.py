@@ -48,7 +48,9 @@ def _sample(number: int, text: str) -> Sample:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise InvalidRequest(f"prompt {number} is not JSON: {error}", "prompts") from error
+        raise InvalidRequest(
+            f'prompt {number} is not JSON ({error}); write {{"prompt": "..."}} on each line', "prompts"
+        ) from error
     _check(number, found)
     question = found.get("question", "")
     return Sample(
