@@ -23,7 +23,8 @@ from bench.results import table
 from bench.studies import ABOUT, FORMAT_OF, STUDIES
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.report.page import HEAD, row, write
+from ringkv.evaluation.report.page import write
+from ringkv.evaluation.report.rows import HEAD, row
 from ringkv.evaluation.summary import group_scores, task_scores
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.paths import cache_dir

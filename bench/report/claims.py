@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.results import table
 from ringkv.evaluation.bootstrap import Interval, mean_of, share_of
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.report.page import difference
+from ringkv.evaluation.report.rows import difference
 from ringkv.evaluation.summary import points
 
 Scores = Sequence[tuple[float, ...]]  # for each prompt, a score under each cache

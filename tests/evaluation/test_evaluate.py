@@ -352,15 +352,30 @@ def test_answers_with_another_profile_of_heads_are_not_mixed(study: Study, tmp_p
         evaluate(divided, replace(OPTIONS, kv_profile=str(path)), tmp_path)
 
 
+def test_an_answer_says_how_many_entries_its_slot_may_hold_and_its_session_their_bytes(done: Path) -> None:
+    by_label = {cell.label: cell for cell in CELLS}
+    for one in records(done):
+        cell = by_label[one.cell]
+        if cell.budget is not None:
+            assert one.entries == pytest.approx(cell.entries(one.prompt_tokens, 0), abs=1)
+        else:
+            assert one.entries >= one.prompt_tokens + one.output_tokens
+    (session,) = journal.about(done / journal.NAME)["sessions"]
+    config = load_config(Path(journal.about(done / journal.NAME)["model"]))
+    assert session["entry_bytes"] == 4 * sum(group.elements for group in config.groups)  # float32
+
+
 def test_a_report_has_every_plot_and_every_task(done: Path) -> None:
     page = write(done).read_text()
     for heading in (
-        "Score against budget",
+        "Verdict",
+        "Verdict, question after",
         "Needles found, in percent, by depth and length",
-        "What one prompt kept, by layer and head",
+        "What one prompt kept",
     ):
-        assert f"<h2>{heading}</h2>" in page
-    assert page.count("<svg") == page.count("</svg>") > 10
+        assert f">{heading}</h2>" in page
+    assert page.count("<svg") == page.count("</svg>") >= len(CELLS) - 1  # what each kept
     assert "niah_single_1, question after, 640" in page
+    assert "the question begins here" in page
     assert "<script" not in page
-    assert "src=" not in page
+    assert page.count("src=") == page.count('src="data:image/png;base64,') > 0

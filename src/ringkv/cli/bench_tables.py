@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringkv.cli.output import console, print_table
+from rich.text import Text
+
+from ringkv.cli.output import console, print_table, toned
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
@@ -82,12 +84,12 @@ def print_comparison(found: "Comparison") -> None:
         console().print("\n" + _machine(found.ceiling), soft_wrap=True)
 
 
-def _rows(found: "Comparison") -> list[tuple[str, ...]]:
+def _rows(found: "Comparison") -> list[tuple[str | Text, ...]]:
     return [_row(found, metric) for metric in ROWS]
 
 
-def _row(found: "Comparison", metric: MetricRow) -> tuple[str, ...]:
-    """Return the cells of a row. The ratio is above 1 if the compressed cache is better."""
+def _row(found: "Comparison", metric: MetricRow) -> tuple[str | Text, ...]:
+    """Return the cells of a row. The ratio is above 1, in the colour of "better", if the compressed cache is better."""
     full, small = (getattr(side, metric.field) for side in (found.full, found.compressed))
     ratio = small / full if metric.more_is_better else full / small
     return (
@@ -96,8 +98,13 @@ def _row(found: "Comparison", metric: MetricRow) -> tuple[str, ...]:
         *_limit(found, found.full, metric),
         metric.show(small),
         *_limit(found, found.compressed, metric),
-        f"{ratio:.2f}x",
+        toned(f"{ratio:.2f}x", _tone(ratio)),
     )
+
+
+def _tone(ratio: float) -> str:
+    shown = round(ratio, 2)
+    return "better" if shown > 1 else "worse" if shown < 1 else "noise"
 
 
 def _limit(found: "Comparison", side: "Measured", metric: MetricRow) -> tuple[str, ...]:

@@ -12,6 +12,9 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from ringkv.base.palette import OUTCOMES
 
 WIDE = 160  # characters
 
@@ -57,11 +60,14 @@ def in_pieces() -> Iterator[Callable[[str], None]]:
 
 
 def console() -> Console:
-    """Return a console on stdout without markup and colours; a file gets `WIDE` columns."""
+    """Return a console on stdout without markup, and without colours that are not a text's own; a file gets none.
+
+    A file gets `WIDE` columns.
+    """
     return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], title: str | None = None) -> None:
     """Print a table on stdout; columns whose header ends in a space are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
     for header in headers:
@@ -71,6 +77,12 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def toned(text: str, tone: str) -> Text:
+    """Return a text in the colour of an outcome, bold if there are too few prompts; "" is no outcome."""
+    colour = OUTCOMES.get(tone)
+    return Text(text, style=f"{'bold ' if tone == 'few' else ''}{colour.either}" if colour else "")
 
 
 def _plain(value: Any) -> Any:

@@ -57,6 +57,17 @@ def usual() -> str:
     return " ".join(f"{name}={value}" for name, value in settings_of(KVChoice()).items() if name not in NEWER)
 
 
+def policy_of(label: str) -> str:
+    """Return a cell's label without its budget."""
+    policy, *rest = label.split()
+    return " ".join([policy, *rest[1:]])
+
+
+def budget_of(label: str) -> str:
+    """Return the budget in a cell's label; "" for the full cache."""
+    return "".join(label.split()[1:2])
+
+
 def entries(budget: str, prompt: int) -> int:
     """A budget in entries. Raises InvalidRequest if it is neither a ratio such as "4x" nor a number of entries."""
     if budget.isdecimal() and int(budget) > 0:

@@ -100,7 +100,7 @@ def evaluate(
     pace = Pace.measured(engine, config)
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
-    journal.begin({"machine": processor.name(), "version": VERSION})
+    journal.begin({"machine": processor.name(), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
@@ -108,7 +108,8 @@ def evaluate(
     if left := _write_records(journal, records, pending, seconds):
         return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
     if not (to / kept.NAME).is_file():
-        kept.write(to, kept.measure(engine, _prompt_to_plot(pending)))
+        plotted = _prompt_to_plot(pending)
+        kept.write(to, kept.measure(engine, plotted), kept.landmarks(plotted, prompts.tokenizer.decode))
     return left_out
 
 

@@ -29,6 +29,7 @@ class Record:
     finish: str = ""
     error: str | None = None
     facts: Mapping[str, float | str] = field(default_factory=dict)
+    entries: int = 0  # that its slot may hold; 0 in older journals
     logprobs: tuple[float, ...] = ()  # of a question that is scored
 
     @property

@@ -3,7 +3,8 @@
 L layers, H key-value heads.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ringkv.evaluation.pending import UnansweredPrompt
 
 NAME = "kept.npz"
 BINS = 200  # of a prompt's length
+ANSWERS, QUESTION, TOKENS = "answers", "question", "tokens"  # arrays of the file that are no cell's
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,33 @@ class Kept:
     cell: str
     shares: np.ndarray
     heads: int
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Where things stand in the prompt, as shares of its tokens.
+
+    tokens: its length, 0 if it is not known. answers: each reference answer that stands there once. question: where
+    the question begins, if it is in the prompt.
+    """
+
+    tokens: int = 0
+    answers: tuple[float, ...] = ()
+    question: float | None = None
+
+
+def landmarks(item: UnansweredPrompt, decode: Callable[[Sequence[int]], str]) -> Landmarks:
+    """Find the landmarks of a prompt. Its tokens were cut from texts, so they are searched for decoded."""
+    tokens, question = item.prompt.tokens, item.prompt.question
+    text = decode(tokens[: len(tokens) - question])
+    once = [text.index(one) for one in item.sample.references if one.strip() and text.count(one) == 1]
+    answers = tuple(sorted(_token_at(tokens, at, decode) / len(tokens) for at in once))
+    return Landmarks(len(tokens), answers, 1 - question / len(tokens) if question else None)
+
+
+def _token_at(tokens: Sequence[int], at: int, decode: Callable[[Sequence[int]], str]) -> int:
+    """Return the token that has the character at this place of the decoded text."""
+    return bisect_right(range(len(tokens)), at, key=lambda count: len(decode(tokens[: count + 1])))
 
 
 def measure(engine: Engine, item: UnansweredPrompt) -> list[Kept]:
@@ -41,8 +70,12 @@ def measure(engine: Engine, item: UnansweredPrompt) -> list[Kept]:
     return found
 
 
-def write(folder: Path, found: Sequence[Kept]) -> None:
+def write(folder: Path, found: Sequence[Kept], marks: Landmarks | None = None) -> None:
     arrays = {f"{one.heads}/{one.cell}": (255 * one.shares).astype(np.uint8) for one in found}
+    if marks is not None:
+        arrays |= {TOKENS: np.array(marks.tokens), ANSWERS: np.array(marks.answers)}
+    if marks is not None and marks.question is not None:
+        arrays[QUESTION] = np.array(marks.question)
     np.savez_compressed(folder / NAME, **arrays)  # type: ignore[arg-type]  # names are its keywords
 
 
@@ -52,8 +85,18 @@ def read(folder: Path) -> Iterator[Kept]:
         return
     with np.load(folder / NAME) as arrays:
         for name, shares in arrays.items():
-            heads, _, cell = name.partition("/")
-            yield Kept(cell, shares / 255, int(heads))
+            heads, is_map, cell = name.partition("/")
+            if is_map:
+                yield Kept(cell, shares / 255, int(heads))
+
+
+def read_landmarks(folder: Path) -> Landmarks:
+    """Return the landmarks in a folder; files of older versions have none."""
+    with np.load(folder / NAME) as arrays:
+        if TOKENS not in arrays:
+            return Landmarks()
+        question = float(arrays[QUESTION]) if QUESTION in arrays else None
+        return Landmarks(int(arrays[TOKENS]), tuple(arrays[ANSWERS].tolist()), question)
 
 
 def _shares(kept: Sequence[np.ndarray], n: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from ringkv.base.errors import InvalidRequest
 
 WORDS = "wonderwords"
-PACKAGES = ("matplotlib", "rapidfuzz", "rouge-score", WORDS)
+PACKAGES = ("rapidfuzz", "rouge-score", WORDS)
 
 
 def check(packages: Iterable[str] = PACKAGES) -> None:

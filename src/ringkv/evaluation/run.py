@@ -128,6 +128,7 @@ class Runner:
             text=answer.text,
             prompt_tokens=event.usage.prompt_tokens,
             kept=event.usage.kv.kept,
+            entries=event.usage.kv.capacity,
             output_tokens=len(one.tokens) - given,
             ring_wraps=event.usage.kv.ring_wraps,
             finish=event.reason,

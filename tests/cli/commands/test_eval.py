@@ -95,10 +95,10 @@ def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path
     assert not (tmp_path / "report.html").exists()
 
 
-def test_an_estimate_needs_no_package_for_scores_and_plots(
+def test_an_estimate_needs_no_package_for_scores(
     long_model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("matplotlib", "rapidfuzz", "rouge_score"):
+    for module in ("rapidfuzz", "rouge_score"):
         monkeypatch.setitem(sys.modules, module, None)  # its import fails
     monkeypatch.setattr("ringkv.evaluation.needed.find_spec", lambda name: name == "wonderwords" or None)
     assert ask(cli, long_model, tmp_path).last_line.endswith("pip install 'ringkv[eval]'")

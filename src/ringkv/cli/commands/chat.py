@@ -6,9 +6,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
+from ringkv.base.palette import PARTS
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import print_error, sentence
 from ringkv.cli.loading import load
@@ -108,7 +111,7 @@ class ChatSession:
             self._messages = [*messages, {"role": "assistant", "content": answer}]
             self._document = None
         if last is not None and last.usage is not None:
-            print_stderr(filling(last.usage) + (f" | {rate:.1f} tok/s" if rate else ""))
+            _print_use(last.usage, f" | {rate:.1f} tok/s" if rate else "")
         if last is not None and last.result is not None:
             _report_if_truncated(last.result, params.max_tokens, self._llm)
 
@@ -162,6 +165,15 @@ def filling(usage: Usage) -> str:
     used, capacity = live(usage), usage.kv.capacity
     full = round(BAR * used / capacity)
     return f"[{'█' * full}{'░' * (BAR - full)}] {used:,} of {capacity:,} entries | {cache_line(usage)}"
+
+
+def _print_use(usage: Usage, rest: str) -> None:
+    """Print the bar in the colours of what is kept and of what is free."""
+    used = round(BAR * live(usage) / usage.kv.capacity)
+    text = Text(filling(usage) + rest)
+    text.stylize(PARTS["selected"].either, 1, 1 + used)
+    text.stylize(PARTS["evicted"].either, 1 + used, 1 + BAR)
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 def _next_line() -> str | None:

@@ -11,7 +11,8 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.cli.advising import find_served, print_advice
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import SWITCH, StudyOptions
-from ringkv.cli.output import console, print_stderr, print_table
+from ringkv.cli.output import print_stderr
+from ringkv.cli.study_tables import print_study
 from ringkv.evaluation.advice import MOST_LOST
 from ringkv.llm.show_progress import show_progress
 
@@ -146,7 +147,7 @@ def study(
         ringkv eval --tasks wikitext --data DATA --lengths 2k,4k --policies full,streaming,snapstream
 
     Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the
-    difference may be noise.
+    difference may be noise, or there are too few prompts to tell.
     """
     from ringkv.evaluation.needed import check
     from ringkv.evaluation.tasks.catalogue import select_tasks
@@ -156,7 +157,7 @@ def study(
     places = _places(question)
     _check_advice(advise, places, as_json)
     seconds = 0.0 if estimate else 60 * _minutes(minutes, advise)
-    if seconds:  # an estimate needs no scores and plots
+    if seconds:  # an estimate needs no scores
         check()
     from ringkv.evaluation.cells import crossed
     from ringkv.evaluation.evaluate import Study, evaluate
@@ -187,7 +188,7 @@ def study(
             print_stderr(f"the answers so far are in {folder}; the same command resumes")
         raise
     if seconds and not as_json:
-        _report(folder)
+        print_study(folder)
     if seconds and served:
         print_advice(served, requested, folder, max_loss, as_json)
 
@@ -208,19 +209,6 @@ def _minutes(given: float | None, advise: bool) -> float:
     if given is not None:
         return given
     return ADVICE_MINUTES if advise else inf
-
-
-def _report(folder: Path) -> None:
-    from ringkv.evaluation import journal
-    from ringkv.evaluation.report.page import HEAD, row, write
-    from ringkv.evaluation.summary import group_scores, task_scores
-
-    records = list(journal.read(folder / journal.NAME))
-    for title, found in (("means over tasks", group_scores(records)), ("every task", task_scores(records))):
-        if found:
-            headers = (*HEAD[:2], *(f"{name} " for name in HEAD[2:]))  # numbers are right-aligned
-            print_table(headers, [row(one).cells for one in found], title)
-    console().print(f"\n{write(folder)}")
 
 
 def _words(text: str) -> list[str]:

@@ -1,142 +1,126 @@
-"""page: the report of a folder of answers, as one HTML page with the means first."""
+"""page: the report of a folder of answers, as one HTML page with the verdict first."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isfinite
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from ringkv.evaluation import journal, kept
-from ringkv.evaluation.bootstrap import Interval
-from ringkv.evaluation.cells import FULL
+from ringkv.evaluation import journal, sentences
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.report import plots
-from ringkv.evaluation.summary import CellScore, depths, group_scores, task_scores
-from ringkv.evaluation.tasks.catalogue import TASKS
+from ringkv.evaluation.outcome import LEGEND, WORDS
+from ringkv.evaluation.report import chart
+from ringkv.evaluation.report.interval_bar import interval_bar
+from ringkv.evaluation.report.kept_map import kept_maps
+from ringkv.evaluation.report.needle_grid import needle_grids
+from ringkv.evaluation.report.position_chart import position_chart
+from ringkv.evaluation.report.rows import AFTER, HEAD, TableRow, row
+from ringkv.evaluation.report.score_chart import score_chart
+from ringkv.evaluation.report.theme import variables
+from ringkv.evaluation.summary import group_scores, task_scores
+from ringkv.evaluation.verdict import Comparison, Verdict, compare
 
 NAME = "report.html"
-HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two are averages
-SHARE = "%"
-AFTER = {"inside": "", "after": ", question after", "next": ", question in the next turn"}
-Item = TypeVar("Item")
-Key = TypeVar("Key")
+WIDE, NARROW = (960.0, 400.0), (370.0, 300.0)  # pixels of a chart
+SHOWN = 8  # verdicts before the others are folded
 
 
-class TableRow(NamedTuple):
-    """Cells of the table, as text. tone: the CSS class of the difference: better, worse or noise."""
+class VerdictLine(NamedTuple):
+    """tone: CSS class of the outcome. bar: SVG of the interval."""
 
-    task: str
     cell: str
-    prompts: int
-    mean: str
-    difference: str
     tone: str
-    kept: str
-    answer: str
-    wraps: str
+    text: str
+    bar: str
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The cells in the order of `HEAD`."""
-        return self.task, self.cell, str(self.prompts), self.mean, self.difference, self.kept, self.answer, self.wraps
+
+class VerdictSection(NamedTuple):
+    """One comparison: its headline, what the full cache scores, the best lines, and those that are folded."""
+
+    name: str
+    headline: str
+    tone: str
+    full: str
+    first: Sequence[VerdictLine]
+    others: Sequence[VerdictLine]
+    charts: Sequence[str]
+
+
+class Table(NamedTuple):
+    title: str
+    rows: Sequence[TableRow]
 
 
 def write(folder: Path, to: Path | None = None) -> Path:
     """Write the report of a folder's journal to that folder or to another. Returns its path."""
-    path = folder / journal.NAME
-    records = list(journal.read(path))
-    environment = Environment(loader=PackageLoader("ringkv.evaluation.report"), autoescape=select_autoescape(["html"]))
-    text = environment.get_template("page.html").render(
-        about=journal.about(path),
-        groups=[row(one) for one in group_scores(records)],
-        rows=[row(one) for one in task_scores(records)],
-        head=HEAD,
-        failures=sorted({(one.cell, one.error) for one in records if one.error}),
-        plots=list(plot_sections(records, folder)),
-        answers=len(records),
+    environment = Environment(
+        loader=PackageLoader("ringkv.evaluation.report"),
+        autoescape=select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     report = (to or folder) / NAME
     report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text(text, encoding="utf-8")
+    report.write_text(environment.get_template("page.html").render(_content(folder)), encoding="utf-8")
     return report
 
 
-def row(figure: CellScore) -> TableRow:
-    return TableRow(
-        task=name_of(figure),
-        cell=figure.cell,
-        prompts=figure.count,
-        mean="failed" if figure.mean is None else f"{figure.mean:.2f}" if _is_loss(figure) else f"{figure.mean:.1f}",
-        difference=difference(figure.over_full, SHARE if _is_loss(figure) else ""),
-        tone=_tone(figure),
-        kept=f"{100 * figure.kept:.0f}%" if figure.count else "",
-        answer=f"{figure.output_tokens:,.0f}" if figure.count else "",
-        wraps=f"{figure.ring_wraps:.1f}" if figure.ring_wraps else "",
+def _content(folder: Path) -> Mapping[str, Any]:
+    path = folder / journal.NAME
+    records, about = list(journal.read(path)), journal.about(path)
+    entry_bytes = next((one["entry_bytes"] for one in about["sessions"] if "entry_bytes" in one), None)
+    positions = position_chart(records)
+    return {
+        "about": about,
+        "answers": len(records),
+        "colours": variables(),
+        "failures": failures(records),
+        "verdicts": [_section(one, entry_bytes) for one in compare(records)],
+        "needles": needle_grids(records),
+        "positions": _both_widths(positions) if positions else (),
+        "kept": kept_maps(folder),
+        "tables": list(_tables(records)),
+        "head": HEAD,
+        "legend": LEGEND,
+        "words": WORDS,
+    }
+
+
+def failures(records: Sequence[Record]) -> list[tuple[str, str, int]]:
+    """Return (cell, reason, number of answers) of what failed; of reasons that differ in numbers, the first."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in records:
+        if one.error:
+            found[one.cell, re.sub(r"\d[\d,]*", "", one.error)].append(one.error)
+    return [(cell, reasons[0], len(reasons)) for (cell, _), reasons in sorted(found.items())]
+
+
+def _section(found: Comparison, entry_bytes: int | None) -> VerdictSection:
+    scored = score_chart(found, entry_bytes)
+    lines = [VerdictLine(one.cell, one.outcome, sentences.line(one), _bar(one)) for one in found.verdicts]
+    return VerdictSection(
+        name=f"Verdict{', perplexity' if found.is_loss else AFTER[found.place]}",
+        headline=sentences.headline(found),
+        tone=found.most_useful.outcome,
+        full=sentences.of_full(found),
+        first=lines[:SHOWN],
+        others=lines[SHOWN:],
+        charts=_both_widths(scored) if scored else (),
     )
 
 
-def name_of(figure: CellScore) -> str:
-    """The task with the place of its question and the length of its prompts."""
-    where = "" if _is_loss(figure) else AFTER[figure.place]
-    length = "" if figure.length is None else f", {figure.length:,}"
-    return f"{figure.task}{where}{length}"
+def _bar(one: Verdict) -> str:
+    return interval_bar(one.share, is_hollow=one.outcome == "few") if one.share else ""
 
 
-def difference(one: Interval | None, unit: str = "") -> str:
-    """Format a mean with its interval; "" for None."""
-    if one is None:
-        return ""
-    mean = f"{one.mean:+.1f}{unit}"
-    return f"{mean} [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else mean
+def _both_widths(one: chart.Chart) -> tuple[str, str]:
+    """Return a chart for screens and one for phones; the style sheet shows one of them."""
+    return chart.draw(one, *WIDE), chart.draw(one, *NARROW, is_narrow=True)
 
 
-def plot_sections(records: Sequence[Record], folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield (heading, SVGs) for each kind of plot that has data."""
-    of_tasks = _group_by(task_scores(records), lambda one: (one.task, one.place, one.length))
-    of_groups = _group_by(group_scores(records), lambda one: (one.task, one.place, one.length))
-    several = [some for some in (*of_groups.values(), *of_tasks.values()) if _has_budgets(some)]
-    budgets = [plots.against_budget(name_of(some[0]), some) for some in several]
-    if budgets:
-        yield "Score against budget", budgets
-    needles = sorted(depths(records), key=lambda one: (one[1] != "inside", one[0] != FULL, one[0]))
-    if found := [plots.heat(cell + AFTER[place], grid) for cell, place, grid in needles]:
-        yield "Needles found, in percent, by depth and length", found
-    if losses := positions(records):
-        yield "Perplexity of what follows a compressed prefix", [plots.over_position("WikiText-2", losses)]
-    if maps := [plots.kept_map(one.cell, one.shares, one.heads) for one in kept.read(folder) if one.cell != FULL]:
-        yield "What one prompt kept, by layer and head", maps
-
-
-def positions(records: Sequence[Record]) -> Mapping[str, Sequence[float]]:
-    """Return the mean log-probability at each position, by cell, up to the shortest of the scored texts."""
-    by_cell = _group_by([one for one in records if one.logprobs], lambda one: one.cell)
-    most = min((len(one.logprobs) for one in records if one.logprobs), default=0)
-    order = sorted(by_cell, key=lambda cell: cell != FULL)
-    return {cell: np.mean([one.logprobs[:most] for one in by_cell[cell]], axis=0).tolist() for cell in order}
-
-
-def _has_budgets(figures: Sequence[CellScore]) -> bool:
-    """Whether any policy has more than one budget."""
-    return len({plots.policy_of(one.cell) for one in figures}) < len(figures)
-
-
-def _is_loss(figure: CellScore) -> bool:
-    return figure.task in TASKS and TASKS[figure.task].is_loss
-
-
-def _tone(figure: CellScore) -> str:
-    if figure.over_full is None:
-        return ""
-    if figure.over_full.is_noise:
-        return "noise"
-    is_more = figure.over_full.mean > 0
-    return "better" if is_more != _is_loss(figure) else "worse"
-
-
-def _group_by(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    found: dict[Key, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+def _tables(records: Sequence[Record]) -> Iterator[Table]:
+    for title, found in (("Means over tasks", group_scores(records)), ("Every task", task_scores(records))):
+        if found:
+            yield Table(title, [row(one) for one in found])
