@@ -18,7 +18,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.server import keys
 from ringkv.server.app import make_app
 from ringkv.server.guard import Access
-from ringkv.server.keys import OPEN_PATHS, ApiKeys, Caller, read_keys
+from ringkv.server.keys import ApiKeys, Caller, read_keys
 from ringkv.server.serving import LoadedModel
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
@@ -27,6 +27,9 @@ from tests.server.echo import channel
 ALICE, BOB = "alice-0123456789", "bob-0123456789abc"
 KEYS = read_keys((), {"RINGKV_API_KEYS": f"alice:{ALICE} bob:sha256:{sha256(BOB.encode()).hexdigest()}"})
 LOCKED = Access(ApiKeys(KEYS))
+
+
+OPEN = {"/health", "/ready", "/", "/dashboard", f"/assets/{NAMES[0]}"}
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -61,19 +64,21 @@ def ask(app: FastAPI, method: str, path: str, **headers: str) -> httpx.Response:
     return asyncio.run(once())
 
 
-def test_every_route_needs_a_key_except_health_and_ready(tokenizer: Tokenizer) -> None:
+def test_every_route_needs_a_key_except_health_ready_and_the_pages_files(tokenizer: Tokenizer) -> None:
     app = make_app([LoadedModel(channel(), tokenizer, None, NAMES)], access=LOCKED)
     routes = {
         *paths_of(app),
         ("GET", "/nothing"),
         ("PUT", "/v1/completions"),
         ("POST", "/health/"),
-        ("GET", "//health"),
+        ("GET", "/health//"),
+        ("GET", "/assets"),
+        ("GET", "/dashboard/"),
     }
     assert {"/v1/chat/completions", "/metrics", "/docs", "/openapi.json", "/tokenize"} <= {path for _, path in routes}
     for method, path in routes:
         answer = ask(app, method, path)
-        assert (answer.status_code == 401) == (path not in OPEN_PATHS), (method, path, answer.status_code)
+        assert (answer.status_code == 401) == (path not in OPEN), (method, path, answer.status_code)
         assert ask(app, method, path, **bearer(ALICE)).status_code != 401
 
 

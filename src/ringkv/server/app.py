@@ -25,6 +25,7 @@ from ringkv.server.responses import responses_router
 from ringkv.server.serving import LoadedModel, Models, Serving
 from ringkv.server.tokens import tokens_router
 from ringkv.server.tracing import TEXT_ONLY, Telemetry, Trace
+from ringkv.server.web_files import web_router
 from ringkv.text.guide_processes import GuideProcesses
 
 
@@ -56,6 +57,7 @@ def make_app(
     for router in (completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(models))
     app.include_router(docs_router(app))
+    app.include_router(web_router())
     add_handlers(app)
     document(app)
     app.add_middleware(Guard, access=access)

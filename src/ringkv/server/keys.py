@@ -16,7 +16,8 @@ from starlette.types import Scope
 from ringkv.base.errors import InvalidRequest, Unauthorized
 
 CALLER = "ringkv.caller"  # scope key: the `Caller` of a request
-OPEN_PATHS = frozenset({"/health", "/ready"})  # need no key
+OPEN_PATHS = frozenset({"/health", "/ready", "/", "/dashboard"})  # need no key
+OPEN_FOLDER = "/assets/"  # the web page's files, which hold no secret, need none either
 ONE, SEVERAL = "RINGKV_API_KEY", "RINGKV_API_KEYS"  # environment: one key; entries separated by spaces or commas
 SHORTEST = 16  # characters; fewer can be guessed
 HASHED = "sha256:"
@@ -46,6 +47,11 @@ class Caller:
 ANYBODY = Caller()
 
 
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+
+
 def caller_of(scope: Scope) -> Caller:
     caller = scope.get(CALLER, ANYBODY)
     assert isinstance(caller, Caller)
@@ -69,7 +75,7 @@ class ApiKeys:
 
     def identify(self, scope: Scope) -> Caller:
         """Return who sent the request. Raises Unauthorized for a missing or unknown key."""
-        if not self.keys or scope["path"] in OPEN_PATHS:
+        if not self.keys or is_open(scope["path"]):
             return ANYBODY
         sent = _BEARER.fullmatch(dict(scope["headers"]).get(b"authorization", b""))
         if sent is None:

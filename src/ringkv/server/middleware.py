@@ -14,6 +14,8 @@ from ringkv.server.request_log import REQUEST_ID, Describe, Log, described, usab
 ARRIVED = "ringkv.arrived"  # scope key: `perf_counter` when the request arrived
 HEADER = b"x-request-id"
 ENDPOINTS = {
+    "/",
+    "/dashboard",
     "/health",
     "/ready",
     "/version",

@@ -15,15 +15,17 @@ from ringkv.server.serving import LoadedModel
 def welcome(
     models: Sequence[LoadedModel], address: tuple[Any, ...], scheme: str = "http", with_key: bool = False
 ) -> str:
-    """Return the server's address, its fixed cache memory and an example request.
+    """Return the server's address, its fixed cache memory, its page and an example request.
 
     address: of the listening socket. with_key: the server asks for an API key.
     """
-    url = f"{scheme}://{show_host(str(address[0]))}:{address[1]}/v1"
+    root = f"{scheme}://{show_host(str(address[0]))}:{address[1]}"
+    url = f"{root}/v1"
     first = models[0]
     return "\n".join(
         (
             *(line for model in models for line in _served_at(model, url)),
+            f"page: open {root}/ in a browser",
             "stop: Ctrl-C",
             f"try: {curl(url, first.names[0], first.template is not None, with_key)}",
         )
