@@ -143,6 +143,15 @@ class ToyEngine:
         assert len(staged.tokens) == len(staged.request.tokens), "the prompt is not prefilled"
         return (layout(len(staged.tokens), choice, self.limits.capacity),)
 
+    def kept(self, lane: int, choice: KVChoice) -> list[Any]:
+        """Return sinks and newest tokens, for each of `limits.heads`."""
+        import numpy as np
+
+        n = len(self.lanes[lane].tokens)
+        live = layout(n, choice, self.limits.capacity).live(n)
+        tokens = [*range(SINKS), *range(n - live + SINKS, n)]
+        return [np.tile(np.array(tokens), (heads, 1)) for heads in self.limits.heads]
+
     def insert(self, lane: int, slot: int, request: Request) -> None:
         self._break("insert", request)
         self._break("compress", request)

@@ -22,7 +22,7 @@ from bench.fuzz.target import Target
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Finished, KVUsage, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
 from ringkv.server.app import make_app
 from ringkv.server.bodies import BodyLimits
@@ -132,6 +132,15 @@ class Repeating:
 
     def metrics(self) -> EngineMetrics:
         return EngineMetrics()
+
+    def watch(self, on: bool) -> None:
+        pass
+
+    def slots(self) -> Slots:
+        return Slots()
+
+    async def kept(self, name: str) -> KeptTokens | None:
+        return None
 
 
 @cache

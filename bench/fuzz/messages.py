@@ -6,7 +6,23 @@ import struct
 from ringkv.base.engine import Limits
 from ringkv.base.events import Failed, Finished, KVUsage, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import Cancel, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
+from ringkv.base.messages import (
+    Cancel,
+    Events,
+    Fatal,
+    FetchKept,
+    Kept,
+    KeptTokens,
+    Progress,
+    Ready,
+    Shutdown,
+    Slots,
+    SlotState,
+    StagedPrompt,
+    Stats,
+    Submit,
+    Watch,
+)
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SnapKV
@@ -22,6 +38,11 @@ MESSAGES = [
     Events(tokens=(Token("r", 5, TokenLogprob(-0.25, ((5, -0.25),))),), finished=(Finished("r", "length", USAGE),)),
     Events(failed=(Failed("r", "BadToken", "no", "prompt"),)),
     Stats(1, 2, 3, 4),
+    Watch(True),
+    Slots((StagedPrompt("r", 9, 4),), (SlotState(1, "r", "snapstream", 9, 12, 8, 4, 2, 6, 4, 2, 2, 8, 640),)),
+    FetchKept(7, "r"),
+    Kept(7, KeptTokens("key-1", 9, (1, 1), "snapstream", 8, b"\xff\x80\x0f\x00")),
+    Kept(8, None),
     Fatal("DoesNotFit", "needs 9 GB"),
 ]
 

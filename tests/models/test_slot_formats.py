@@ -6,11 +6,11 @@ from typing import Any, get_args
 
 import pytest
 
-from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, SKIPPED, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import REVIEWING
+from ringkv.base.kv import POLICIES, REVIEWING, WATCHING, KVChoice
 from ringkv.models.config import ModelConfig, parse_config
-from ringkv.models.slot_formats import check_slot_format
+from ringkv.models.slot_formats import check_slot_format, policies_of_requests
 from ringkv.plan.complete import complete
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest, report
@@ -184,3 +184,22 @@ def test_reviews_are_refused_for_caches_that_have_none_of_their_own(model: str, 
         text, field = refused(complete, Path("model"), of(model), Options(kv_policy=policy))
         assert text.startswith(message)
         assert field == "kv_policy"
+
+
+@pytest.mark.parametrize(
+    ("default", "refused"),
+    [
+        (KVChoice(), {"arkvale", *REVIEWING}),
+        (KVChoice("arkvale"), {*REVIEWING}),
+        (KVChoice("h2o"), {"arkvale", "triattention"}),
+        (KVChoice("triattention"), {"arkvale", *WATCHING}),
+    ],
+)
+def test_a_request_may_choose_the_policies_that_its_slots_can_have(default: KVChoice, refused: set[str]) -> None:
+    slots = SlotFormat(
+        pages=Pages(16) if default.policy == "arkvale" else None,
+        review=default.review if default.policy in WATCHING else 0,
+        calibrated=default.policy == "triattention",
+    )
+    groups = replace(SMOLLM2, slots=slots).groups
+    assert set(policies_of_requests(groups, default)) == set(POLICIES) - refused

@@ -20,7 +20,7 @@ from ringkv.base.errors import BadWeights, EngineDied
 from ringkv.base.events import Event, TokenLogprob
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
@@ -60,6 +60,7 @@ class InProcess:
     def __init__(self, engine: ToyEngine, seconds: float = 0.0, guide: MakeGuide | None = None) -> None:
         self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True
         self.restarts = 0
+        self.watched: list[bool] = []
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
         self.engine = engine
@@ -96,6 +97,15 @@ class InProcess:
 
     def metrics(self) -> EngineMetrics:
         return self._loop.metrics()
+
+    def watch(self, on: bool) -> None:
+        self.watched.append(on)
+
+    def slots(self) -> Slots:
+        return self._loop.slots() if self.watched and self.watched[-1] else Slots()
+
+    async def kept(self, name: str) -> KeptTokens | None:
+        return self._loop.kept(name)
 
     async def _step(self) -> None:
         while not self._loop.idle:

@@ -1,5 +1,6 @@
 """`ringkv serve` as a user starts it, with a real engine in its own process, driven by the openai client."""
 
+import json
 import re
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import openai
 import pytest
 
 from ringkv import LLM, SamplingParams
+from ringkv.base.engine import prefill
+from ringkv.base.request import Request
 from tests import chat_model
 
 LONG = "All that a request holds is its budget. " * 10
@@ -123,3 +126,43 @@ def test_a_second_signal_ends_running_answers_with_what_they_have(folder: Path) 
         assert server.wait(timeout=30) == 0
         assert server.stdout is not None
         assert "Traceback" not in server.stdout.read()
+
+
+def test_the_kept_tokens_are_those_that_llms_engine_keeps(client: openai.OpenAI, address: str, folder: Path) -> None:
+    prompt = LONG + "Which words are these?"
+    answer = complete(client, prompt, extra_body={"kv_trace": True})
+    got = httpx.get(f"{address}/ringkv/kept/{answer.id}").json()
+    llm = LLM(folder, kv_budget=64, kv_window=8, dtype="float32", graphs="off", prompt_tokens=448, slots=3)
+    tokens = llm.tokenizer.encode(prompt)
+    prefill(llm._engine, Request("r", tuple(tokens), SamplingParams()))
+    kept = llm._engine.kept(0, llm._engine.default_kv)
+    held = [{int(token) for token in row} for layer in kept for row in layer]
+    assert got["tokens"] == len(tokens)
+    assert (got["layers"], got["heads"], got["of"]) == (len(kept), len(kept[0]), len(held))
+    assert got["counts"] == [sum(token in one for one in held) for token in range(len(tokens))]
+    assert 0 < sum(got["counts"]) < len(held) * len(tokens)
+    one = httpx.get(f"{address}/ringkv/kept/{answer.id}", params={"layer": 1, "head": 0}).json()
+    assert {token for token, count in enumerate(one["counts"]) if count} == {int(token) for token in kept[1][0]}
+
+
+def test_a_watcher_sees_a_request_in_its_slot(client: openai.OpenAI, address: str) -> None:
+    with httpx.stream("GET", f"{address}/ringkv/live", timeout=20) as live:
+        events = (json.loads(line.removeprefix("data: ")) for line in live.iter_lines() if line.startswith("data: "))
+        told, before = next(events), next(events)
+        assert told["layers"] > 0
+        assert {"full", "streaming", "snapkv", "snapstream"} <= set(told["policies"])
+        assert "arkvale" not in told["policies"]  # its slots have no pages
+        stream = client.completions.create(
+            model="tiny", prompt=LONG[:90], max_tokens=400, n=3, stream=True, extra_body={"ignore_eos": True}
+        )
+        id = next(iter(stream)).id
+        slots = next(tick["slots"] for tick in events if len(tick["slots"]) == 3)
+        assert {slot["id"] for slot in slots} == {id}
+        assert {slot["capacity"] for slot in slots} == {slots[0]["protected"] + slots[0]["ring"]} == {64}
+        for _ in stream:
+            pass
+        last = next(tick for tick in events if not tick["slots"] and not tick["running"])
+        assert last["free_slots"] == told["limits"]["slots"]
+        assert last["tokens"] - before["tokens"] == 3 * 400
+        assert last["prompt_tokens"] > before["prompt_tokens"]
+        assert last["steps"] - before["steps"] >= 400

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from multiprocessing import Pipe
 
 import msgspec
@@ -17,7 +18,7 @@ import toy
 from bench.fuzz.messages import framed
 from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest, TooSlow
 from ringkv.base.events import Failed, Finished, Token
-from ringkv.base.messages import Cancel, Fatal, Stats
+from ringkv.base.messages import Cancel, Fatal, Slots, Stats
 from ringkv.worker.channel import Channel
 from ringkv.worker.client import EngineClient
 from ringkv.worker.codec import decode
@@ -43,6 +44,42 @@ def test_many_concurrent_requests_each_get_their_own_answer():
     for one, (*tokens, end) in zip(requests, answers, strict=True):
         assert [event.token for event in tokens] == toy.answer(one.tokens, one.sampling.max_tokens)
         assert end.reason == "length"
+
+
+def test_what_slots_hold_is_known_while_it_is_watched():
+    async def main():
+        async with engine("toy:build_slow") as client:
+            client.watch(True)
+            running = asyncio.create_task(all_of(client, request("r", 1, 2, 3, max_tokens=150)))
+            await soon(lambda: client.slots().slots)
+            (slot,) = client.slots().slots
+            assert (slot.id, slot.prompt, slot.policy) == ("r", 3, "streaming")
+            assert 3 <= slot.seen < 153
+            await running
+            await soon(lambda: client.slots() == Slots())
+            client.watch(False)
+            await all_of(client, request("s", 1, 2, max_tokens=2))
+            assert client.slots() == Slots()
+
+    asyncio.run(main())
+
+
+def test_what_a_request_has_kept_is_fetched_also_after_its_end():
+    async def main():
+        async with engine() as client:
+            await all_of(client, replace(request("r/http", *range(9), max_tokens=2), trace=True))
+            found, nothing = await asyncio.gather(client.kept("r"), client.kept("s"))
+            assert (found.tokens, found.bits, nothing) == (9, None, None)
+            asking = asyncio.create_task(client.kept("r"))
+            await asyncio.sleep(0)
+            os.kill(client.pid, signal.SIGKILL)
+            with suppress(EngineDied):
+                assert await asking == found  # the answer may have come first
+            await client.ended()
+            with pytest.raises(EngineDied):
+                await client.kept("r")
+
+    asyncio.run(main())
 
 
 def test_start_reports_progress_then_the_limits():

@@ -43,6 +43,7 @@ MESSAGES = [
     Stats(1, 2, 3, 4),
     EngineMetrics(queue=EngineMetrics().queue.plus(0.3), service=1.5, not_finite=2),
     Fatal("DoesNotFit", "needs 9 GB"),
+    *VALID,
 ]
 
 

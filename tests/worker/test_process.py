@@ -1,8 +1,10 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import Pipe, get_context
 from threading import Thread
 
@@ -17,11 +19,15 @@ from ringkv.base.messages import (
     EngineMetrics,
     Events,
     Fatal,
+    FetchKept,
+    Kept,
     Progress,
     Ready,
     Shutdown,
+    Slots,
     Stats,
     Submit,
+    Watch,
 )
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -36,14 +42,14 @@ def request(name: str, max_tokens: int = 3) -> Request:
 
 
 @contextmanager
-def served() -> Iterator[Channel]:
+def served(seconds: float = 0.0) -> Iterator[Channel]:
     """Yield our end of a channel to a toy engine in a thread. The thread must end with the block."""
     ours, theirs = Pipe()
     ended = []
 
     def run() -> None:
         try:
-            serve(Channel(theirs), Loop(toy.ToyEngine()))
+            serve(Channel(theirs), Loop(toy.ToyEngine(seconds=seconds)))
             ended.append("shut down")
         except ChannelClosed:
             ended.append("channel closed")
@@ -101,6 +107,50 @@ def test_what_was_measured_is_sent_when_the_engine_is_idle():
     assert len(measured) <= 3  # the first at once, the last when idle, and none within 0.25 s of another
     assert (measured[-1].queue.count, measured[-1].prefill.count, measured[-1].compress.count) == (2, 1, 2)
     assert measured[-1].step.count == 4  # three tokens each, the second begins a step later
+
+
+def test_slots_are_sent_only_while_somebody_watches():
+    with served(seconds=0.01) as channel:
+        channel.send(Submit((request("a", max_tokens=30),)))
+        unwatched = until_idle(channel)
+        channel.send(Watch(True))
+        channel.send(Submit((request("b", max_tokens=60),)))
+        began, shown = time.monotonic(), []
+        while not any(one.slots for one in shown) or shown[-1] != Slots():
+            message = channel.receive()
+            shown += [message] if isinstance(message, Slots) else []
+        passed = time.monotonic() - began
+        channel.send(Watch(False))
+        channel.send(Submit((request("c", max_tokens=30),)))
+        after = until_idle(channel)
+        channel.send(Shutdown())
+    assert not any(isinstance(message, Slots) for message in (*unwatched, *after))
+    assert 3 <= len(shown) <= 4 * passed + 2
+    seen = [one.slots[0].seen for one in shown if one.slots]
+    assert seen == sorted(set(seen))
+    assert {(one.slots[0].id, one.slots[0].prompt) for one in shown if one.slots} == {("b", 3)}
+
+
+def test_an_idle_engine_that_is_watched_says_what_it_holds_once():
+    with served() as channel:
+        channel.send(Watch(True))
+        first = [channel.receive() for _ in range(2)]
+        channel.wait(seconds=0.6)
+        assert first.count(Slots()) == 1
+        assert not channel.is_waiting()
+        channel.send(Shutdown())
+
+
+def test_what_was_kept_is_fetched_by_number():
+    with served() as channel:
+        channel.send(Submit((replace(request("a/http"), trace=True),)))
+        until_idle(channel)
+        channel.send(FetchKept(5, "nobody"))
+        channel.send(FetchKept(7, "a"))
+        nothing, found = channel.receive(), channel.receive()
+        channel.send(Shutdown())
+    assert nothing == Kept(5, None)
+    assert (found.number, found.found.tokens, found.found.policy) == (7, 3, "streaming")
 
 
 def test_a_running_request_can_be_cancelled():

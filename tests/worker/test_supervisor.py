@@ -11,7 +11,7 @@ import toy
 
 from ringkv.base.errors import DoesNotFit, EngineDied, EngineRestarting
 from ringkv.base.failure import Failure
-from ringkv.base.messages import Stats
+from ringkv.base.messages import Slots, Stats
 from ringkv.worker.client import EngineClient
 from ringkv.worker.supervisor import RestartPolicy, Supervisor
 from tests.worker.asking import LONG, all_of, children, request, soon
@@ -96,6 +96,24 @@ def test_a_killed_engine_ends_its_requests_and_is_started_again():
     assert [event.token for event in tokens] == toy.answer((1, 2, 3), 5)
     assert end.reason == "length"
     assert not children()
+
+
+def test_an_engine_that_is_started_again_is_watched_as_the_one_before():
+    async def main():
+        async with supervised("toy:build_slow") as engine:
+            engine.watch(True)
+            streams = [asyncio.create_task(all_of(engine, request(f"r{i}", max_tokens=LONG))) for i in range(2)]
+            await soon(lambda: len(engine.slots().slots) == 2)
+            os.kill(engine.pid, signal.SIGKILL)
+            await asyncio.gather(*streams, return_exceptions=True)
+            assert engine.slots() == Slots()
+            assert await engine.kept("r0") is None
+            await soon(lambda: engine.alive)
+            again = asyncio.create_task(all_of(engine, request("again", max_tokens=LONG)))
+            await soon(lambda: [slot.id for slot in engine.slots().slots] == ["again"])
+            again.cancel()
+
+    asyncio.run(main())
 
 
 def test_restarts_leave_no_process_and_no_open_file():

@@ -59,6 +59,8 @@ class Limits:
     tier: str = ""  # directory of the files that hold the slots' entries, or IN_HOST_MEMORY; "": with all else
     tier_bytes: int = 0  # of one slot there; not in slot_bytes
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
+    heads: tuple[int, ...] = ()  # key-value heads of each layer's cache, on the first rank
+    policies: tuple[str, ...] = ()  # those that a request may choose
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
     @property
@@ -202,7 +204,10 @@ class Engine(Protocol):
         ...
 
     def kept(self, lane: int, choice: KVChoice) -> list["NDArray[np.int64]"]:
-        """Return for each layer int64 [H, live]: the prompt token that each entry of a slot would hold."""
+        """Return for each layer int64 [H, live]: the prompt token that each entry of a slot would hold, or -1.
+
+        Raises InvalidRequest if the lane continues a conversation, and it is not known what that has kept.
+        """
         ...
 
     def insert(self, lane: int, slot: int, request: Request) -> None:

@@ -8,6 +8,7 @@
     │   ├── BadToken            a token id outside the vocabulary
     │   └── Unsupported         a field or value that ringkv does not implement
     ├── UnknownModel            no such catalogue name, file, directory or hub id (HTTP 404)
+    ├── UnknownRequest          nothing is remembered of this request           (HTTP 404)
     ├── PullFailed              a model could not be downloaded: no network or disk space
     ├── BadWeights              a checkpoint that is truncated, corrupt or incomplete
     ├── UnsupportedModel        an architecture or setting that ringkv does not implement
@@ -70,6 +71,10 @@ class Unsupported(InvalidRequest):
 
 
 class UnknownModel(RingKVError):
+    pass
+
+
+class UnknownRequest(RingKVError):
     pass
 
 

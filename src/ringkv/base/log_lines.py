@@ -37,6 +37,11 @@ def engine_id(name: str) -> str:
     return f"{name}/{http}" if http else name
 
 
+def answer_id(engine_id: str) -> str:
+    """Return the part of an engine's id that is its own unique name."""
+    return engine_id.partition("/")[0]
+
+
 def http_id(engine_id: str) -> str:
     """Return the part of an engine's id that is the id of the HTTP request; "" if there is none."""
     return engine_id.partition("/")[2]

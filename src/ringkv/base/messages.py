@@ -1,7 +1,8 @@
 """Messages between the server's process and the engine's. They are plain data, so any codec can carry them.
 
-To the engine: Submit, Cancel, Shutdown. From it: Progress any number of times, then Ready, then Events, Stats and
-EngineMetrics. Fatal may come at any time and is always the last message.
+To the engine: Submit, Cancel, Watch, FetchKept, Shutdown. From it: Progress any number of times, then Ready, then
+Events, Stats, EngineMetrics, Slots while somebody watches, and a Kept for each FetchKept. Fatal may come at any time
+and is always the last message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,24 @@ class Submit:
 @dataclass(frozen=True)
 class Cancel:
     request_id: str
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whether the engine sends `Slots`. It sends none before the first of these."""
+
+    on: bool
+
+
+@dataclass(frozen=True)
+class FetchKept:
+    """Requests the kept tokens of a request with `trace`; `Kept` answers with the same number.
+
+    name: its id, without that of an HTTP request.
+    """
+
+    number: int
+    name: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +119,7 @@ class EngineMetrics:
     it gets its slot. prefill: of a prompt, from its first chunk to its last, with the decode steps between them.
     compress: of one prompt under one choice. step: sampling and forward pass of all slots.
     service: moving average of the time that a request holds its slot, prefill included; 0 before the first has ended.
-    not_finite: requests that failed because their logits were not finite.
+    not_finite: requests that failed because their logits were not finite. prefilled: prompt tokens.
     """
 
     queue: Histogram = Histogram.of(PROMPT_SECONDS)  # noqa: RUF009 - frozen
@@ -109,6 +128,76 @@ class EngineMetrics:
     step: Histogram = Histogram.of(STEP_SECONDS)  # noqa: RUF009 - frozen
     service: float = 0.0
     not_finite: int = 0
+    prefilled: int = 0
+
+
+@dataclass(frozen=True)
+class StagedPrompt:
+    """A prompt in its lane. prefilled: how many of its tokens are, cached ones included."""
+
+    id: str
+    tokens: int
+    prefilled: int
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """A slot in use. Its last fields are those of its `Layout`.
+
+    seen: tokens that have had an entry. live: entries that hold a token. bytes: of its memory on all ranks. again:
+    entries that are filled again and again once the slot is full.
+    """
+
+    slot: int
+    id: str
+    policy: str
+    prompt: int
+    seen: int
+    live: int
+    sinks: int
+    selected: int
+    protected: int
+    base: int
+    ring: int
+    again: int
+    capacity: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the engine holds between two steps. prompts: in prefill. slots: those of running requests.
+
+    Sent while somebody watches, when it has changed, at most 4 times a second.
+    """
+
+    prompts: tuple[StagedPrompt, ...] = ()
+    slots: tuple[SlotState, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeptTokens:
+    """Which prompt tokens a request's slot held at the end of prefill.
+
+    owner: of the request. tokens: n, of its prompt. heads: key-value heads of each layer, H of all together; with
+    ranks, those of the first one. bits: H rows of n bits in whole bytes, the highest bit of each first, layer by layer;
+    None if every token was kept. capacity: entries that the slot may hold.
+    """
+
+    owner: str
+    tokens: int
+    heads: tuple[int, ...]
+    policy: str
+    capacity: int
+    bits: bytes | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """found: None if nothing is remembered of the request."""
+
+    number: int
+    found: KeptTokens | None
 
 
 @dataclass(frozen=True)
@@ -119,4 +208,19 @@ class Fatal:
     message: str
 
 
-EngineMessage = Submit | Cancel | Shutdown | Progress | Ready | Events | Stats | EngineMetrics | Fatal
+EngineMessage = (
+    Submit
+    | Cancel
+    | Watch
+    | FetchKept
+    | Shutdown
+    | Progress
+    | Ready
+    | Events
+    | Stats
+    | EngineMetrics
+    | Slots
+    | Kept
+    | Fatal
+)
+ToEngine = Submit | Cancel | Watch | FetchKept | Shutdown

@@ -21,6 +21,7 @@ class Request:
     tokens have different salts.
     `owner`: who sent it, the label of an API key or "". The scheduler divides the slots between owners.
     `priority`: requests with a lower number start sooner.
+    `trace`: remember which prompt tokens it keeps, for who asks later.
     `timeout`: seconds from its submission to an engine after which it ends, whatever it has by then; None never.
     """
 
@@ -34,6 +35,7 @@ class Request:
     owner: str = ""
     priority: int = 0
     timeout: float | None = None
+    trace: bool = False
     own_seed: int = field(default_factory=partial(randbits, 63), compare=False)
 
     @property

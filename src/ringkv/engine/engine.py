@@ -30,6 +30,7 @@ from ringkv.models.slot_formats import (
     check_residents_of_request,
     check_reviews_of_request,
     check_weigh,
+    policies_of_requests,
 )
 
 
@@ -78,6 +79,8 @@ class LocalEngine:
             tier=config.tier,
             tier_bytes=self.batch.tier_bytes,
             slot_ranks=config.slot_ranks,
+            heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
+            policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
         )
 
     @property
@@ -141,6 +144,8 @@ class LocalEngine:
 
     @torch.inference_mode()
     def kept(self, lane: int, choice: KVChoice) -> list[NDArray[np.int64]]:
+        if self.lanes.cached(lane).gap:
+            raise InvalidRequest("it is not known which tokens the conversation before has kept")
         tokens = list(self.lanes.tokens_of(lane, self.lanes.select(lane, choice).sources))
         return [tokens[place.group][place.row].cpu().numpy() for place in self.model.places]
 

@@ -135,6 +135,10 @@ class Lanes:
         self._lanes[lane] = _Lane(request.tokens, start, count, workspace, kept)
         return start.cached
 
+    def cached(self, lane: int) -> Cached:
+        """Return the cached prefix that a lane's prompt began with."""
+        return self._lanes[lane].start.cached
+
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size.
 

@@ -50,7 +50,9 @@ class DecodeScheduler(Scheduler):
     def arrived(self, request_id: str, layouts: Layouts, cached: int) -> None:
         """Report that a prefix is in its slot. cached: prompt tokens that needed no prefill."""
         self._forward_is_due &= bool(self._running)  # all that were sampled may have ended
-        self._jobs[request_id].prompt.begin(Cached(cached, cached))
+        prompt = self._jobs[request_id].prompt
+        prompt.begin(Cached(cached, cached))
+        self.prefilled_tokens += prompt.length - cached
         self.inserted(request_id, layouts)
 
     def _stage(self, begin: Begin | None, feed: bool) -> Begin | Prefill | None:

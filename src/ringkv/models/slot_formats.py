@@ -1,11 +1,13 @@
 """slot_formats: which models can have slots in which formats. Engine and planner both ask here. No torch."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, REVIEWING, WATCHING, HeadBudgets, KVChoice, Layouts
+from ringkv.base.kv import CALIBRATED, POLICIES, REVIEWING, WATCHING, HeadBudgets, KVChoice, Layouts
 from ringkv.base.page_counts import most_read
 from ringkv.base.selectors import TOVA, KeyDiff, Selector, SnapKV
 
@@ -178,6 +180,17 @@ def check_reviews_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> 
         raise InvalidRequest(
             f"kv_select {choice.select.name} cannot select again while decoding; choose one of {names}", "kv_select"
         )
+
+
+def policies_of_requests(groups: Sequence[LayerGroup], default: KVChoice) -> Iterator[str]:
+    """Yield the policies that a request may choose while its other settings are the engine's."""
+    for policy in POLICIES:
+        with suppress(InvalidRequest):
+            choice = replace(default, policy=policy)
+            check_pages_of_request(groups, choice)
+            check_reviews_of_request(groups, choice)
+            check_weigh(groups, choice)
+            yield policy
 
 
 def _check_queries(groups: Sequence[LayerGroup], choice: KVChoice) -> None:

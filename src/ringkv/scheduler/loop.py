@@ -11,18 +11,20 @@ A step returns its events before the next step feeds its tokens, so no token wai
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from ringkv.base.engine import Engine, PrefillChunk
 from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob, Usage
 from ringkv.base.failure import failure_of
 from ringkv.base.guide import MakeGuide
-from ringkv.base.messages import EngineMetrics, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.guided import Guided
 from ringkv.scheduler.scheduler import Scheduler
 from ringkv.scheduler.stopwatch import Clock, Stopwatch
+from ringkv.scheduler.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Loop:
         self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
         self._watch = Stopwatch(clock)
         self._inserted: dict[str, int] = {}  # slots by request
+        self._traces = Traces(engine.limits.heads)
 
     @property
     def idle(self) -> bool:
@@ -63,7 +66,16 @@ class Loop:
         return self._scheduler.stats()
 
     def metrics(self) -> EngineMetrics:
-        return replace(self._watch.metrics, not_finite=self._scheduler.not_finite)
+        scheduler = self._scheduler
+        return replace(self._watch.metrics, not_finite=scheduler.not_finite, prefilled=scheduler.prefilled_tokens)
+
+    def slots(self) -> Slots:
+        """Return what the prompts in prefill and the slots in use hold now."""
+        return self._scheduler.slots()
+
+    def kept(self, name: str) -> KeptTokens | None:
+        """Return which prompt tokens a request with `trace` kept; None if it is unknown or was too long ago."""
+        return self._traces.find(name)
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
@@ -185,8 +197,11 @@ class Loop:
         self._watch.insert(request.id, lane)
         try:
             since = self._watch.now()
-            layouts = self._engine.compress(lane, request.kv or self._engine.default_kv)
+            choice = request.kv or self._engine.default_kv
+            layouts = self._engine.compress(lane, choice)
             self._watch.compressed(since)
+            if request.trace:
+                self._traces.add(request, choice, layouts, partial(self._engine.kept, lane, choice))
             self._engine.insert(lane, slot, request)
         except Exception as error:
             return self._fail(request, error)

@@ -26,7 +26,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
-from ringkv.base.messages import Stats
+from ringkv.base.messages import Slots, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
@@ -36,6 +36,7 @@ from ringkv.scheduler.job import Job, PendingPrompt
 from ringkv.scheduler.lanes import Lanes
 from ringkv.scheduler.packing import in_order, pack
 from ringkv.scheduler.shares import Shares
+from ringkv.scheduler.snapshot import slot_state, staged_prompt
 from ringkv.scheduler.waiting import WaitingPrompts
 
 _NOT_FINITE = Failure(
@@ -61,6 +62,7 @@ class Scheduler:
         self._shares = Shares()
         self._deadlines = Deadlines()
         self.not_finite = 0  # requests that failed because their logits were not finite
+        self.prefilled_tokens = 0  # of prompts, without cached ones
         self._costs = Costs()
         self._work = Work()  # since the last sampling
         self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
@@ -78,6 +80,11 @@ class Scheduler:
         running, staged = len(self._running), len(self._staged)
         waiting = len(self._jobs) - running - staged
         return Stats(waiting, staged, running, len(self._free_slots), len(self._lanes.free))
+
+    def slots(self) -> Slots:
+        """Return what is held now: prompts in prefill, and the slots of running requests."""
+        running = sorted(self._running.items())
+        return Slots(tuple(map(staged_prompt, self._staged)), tuple(slot_state(*one, self._limits) for one in running))
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
@@ -191,6 +198,7 @@ class Scheduler:
     def passed(self, work: PrefillChunk) -> None:
         """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
         prompt = self._jobs[work.request.id].prompt
+        self.prefilled_tokens += work.stop - work.start
         if work.is_last:
             self._staged.remove(prompt)
             self._shared.append(prompt)

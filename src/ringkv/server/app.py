@@ -18,8 +18,10 @@ from ringkv.server.engine_metrics import EngineGauges, EngineTimes, PrefillGauge
 from ringkv.server.errors import add_handlers
 from ringkv.server.guard import OPEN_ACCESS, Access, Guard
 from ringkv.server.info import info_router
+from ringkv.server.live import server_clock
 from ringkv.server.metrics import Metrics
 from ringkv.server.middleware import Observe
+from ringkv.server.page_data import page_data_router
 from ringkv.server.request_log import Log
 from ringkv.server.responses import responses_router
 from ringkv.server.serving import LoadedModel, Models, Serving
@@ -52,10 +54,17 @@ def make_app(
     drain.at_end += [serving.guides.close for serving in models]
     for collector in _collectors(models):
         metrics.registry.register(collector)
-    app = FastAPI(title="ringkv", version=VERSION, description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="ringkv",
+        version=VERSION,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.include_router(info_router(models, metrics, drain))
     for router in (completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(models))
+    app.include_router(page_data_router(models, server_clock(), drain))
     app.include_router(docs_router(app))
     app.include_router(web_router())
     add_handlers(app)

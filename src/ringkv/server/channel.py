@@ -6,7 +6,7 @@ from typing import Protocol
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
 
 
@@ -36,3 +36,18 @@ class EngineChannel(Protocol):
     def stats(self) -> Stats: ...
 
     def metrics(self) -> EngineMetrics: ...
+
+    def watch(self, on: bool) -> None:
+        """Let the engine say what its slots hold, or no longer."""
+        ...
+
+    def slots(self) -> Slots:
+        """Return what the engine holds, at most a second old; nothing unless it is watched."""
+        ...
+
+    async def kept(self, name: str) -> KeptTokens | None:
+        """Return which prompt tokens a request with `trace` kept; None if the engine does not remember it.
+
+        name: its id, without that of the HTTP request. Raises `EngineDied` if the engine ends meanwhile.
+        """
+        ...

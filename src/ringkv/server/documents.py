@@ -6,7 +6,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
 EVENTS: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-STATUSES = {400: "The request is invalid or not supported", 404: "No such model or path", 413: "The body is too large"}
+STATUSES = {400: "The request is invalid or not supported", 404: "No such model, request or path"}
+STATUSES |= {413: "The body is too large"}
 STATUSES |= {500: "This request failed", 503: "The queue is full, the timeout has passed, or there is no engine"}
 UNSENT = "422"  # FastAPI's status for an invalid body; ours is 400
 DESCRIPTION = "An LLM server with a fixed amount of KV cache memory per request. Errors have OpenAI's format."
@@ -188,6 +189,19 @@ class Health(Document):
 
 class Version(Document):
     version: str
+
+
+class Kept(Document):
+    """counts: for each prompt token, how many of `of` key-value heads kept it. budget: entries of its slot."""
+
+    id: str
+    tokens: int
+    layers: int
+    heads: int
+    of: int
+    counts: list[int]
+    policy: str
+    budget: int
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -20,6 +20,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.running = 0
+        self.at_begin: list[Callable[[], object]] = []  # called by `begin`, perhaps more than once
         self.at_end: list[Callable[[], object]] = []  # called by `finished`, perhaps more than once
         self._deadline: float | None = None
         self._idle = asyncio.Event()
@@ -31,6 +32,8 @@ class Drain:
     def begin(self, seconds: float) -> None:
         """Refuse work from now on. What runs gets so many seconds to finish."""
         self._deadline = monotonic() + seconds
+        for act in self.at_begin:
+            act()
         if not self.running:
             self._idle.set()
 

@@ -31,6 +31,7 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.Unsupported, ErrorKind(400, "invalid_request_error", "unsupported")),
     (errors.InvalidRequest, ErrorKind(400, "invalid_request_error")),
     (errors.UnknownModel, ErrorKind(404, "invalid_request_error", "model_not_found")),
+    (errors.UnknownRequest, ErrorKind(404, "invalid_request_error", "request_not_found")),
     (errors.Unauthorized, ErrorKind(401, "invalid_request_error", "invalid_api_key")),
     (errors.WrongHost, ErrorKind(421, "invalid_request_error", "wrong_host")),
     (errors.TooSlow, ErrorKind(408, "invalid_request_error", "too_slow")),

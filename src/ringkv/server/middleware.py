@@ -16,6 +16,7 @@ HEADER = b"x-request-id"
 ENDPOINTS = {
     "/",
     "/dashboard",
+    "/ringkv/live",
     "/health",
     "/ready",
     "/version",

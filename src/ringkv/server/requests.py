@@ -1,13 +1,15 @@
 """Converts a validated body to the engine's requests."""
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ringkv.base.engine import Limits
-from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
+from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong, Unsupported
 from ringkv.base.kv import protect_system_message
+from ringkv.base.log_lines import answer_id as own_id
 from ringkv.base.log_lines import engine_id
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -15,6 +17,7 @@ from ringkv.server.kv_choice import kv_choice
 from ringkv.server.schemas import GenerationBody
 from ringkv.server.serving import Serving
 
+_NUMBERED = re.compile(r"-\d+-\d+$")
 SEEDS = 2**63
 MAX_ANSWERS = 1024  # of one HTTP request, over all its prompts
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024  # bounds the search in the text after each token
@@ -50,6 +53,7 @@ def build_requests(
     The first `system_tokens` tokens, a chat's system message, are protected unless the body sets `kv_protect`.
     """
     limits = serving.engine.limits
+    check_trace(body, serving)
     for prompt in prompts:
         check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
@@ -75,11 +79,28 @@ def build_requests(
                 salt=salt,
                 priority=priority,
                 timeout=timeout,
+                trace=bool(body.kv_trace) and number == 0,
             )
             for number, sampling in enumerate(samplings)
         ]
         for index, prompt in enumerate(map(tuple, prompts))
     ]
+
+
+def answer_of_request(request_id: str) -> str:
+    """Return the id of the answer that a request of the engine belongs to, from the request's id."""
+    return _NUMBERED.sub("", own_id(request_id))
+
+
+def first_request(answer: str) -> str:
+    """Return the name of the engine's first request of an answer, without the id of the HTTP request."""
+    return answer if _NUMBERED.search(answer) else f"{answer}-0-0"
+
+
+def check_trace(body: GenerationBody, serving: Serving) -> None:
+    """Raise Unsupported if prompts are compressed in another process, which remembers nothing."""
+    if body.kv_trace and serving.engine.stats().prefill_workers is not None:
+        raise Unsupported("kv_trace is not implemented for --role decode; leave it out, or use --role both", "kv_trace")
 
 
 def shortest(*timeouts: float | None) -> float | None:

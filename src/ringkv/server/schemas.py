@@ -93,6 +93,9 @@ class GenerationBody(KVFields):  # type: ignore[misc, valid-type]  # created at 
     stop_token_ids: Annotated[list[Int64], Field(max_length=1024)] | None = None
     min_tokens: Int64 | None = None
     ignore_eos: bool | None = None
+    kv_trace: bool | None = Field(
+        default=None, description="Remember which prompt tokens this request keeps, for /ringkv/kept/ID."
+    )
     cache_salt: Annotated[str, Field(max_length=1024)] | None = None
     priority: Priority | None = None
     timeout: Timeout | None = None

@@ -13,6 +13,7 @@ import logging
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
@@ -32,11 +33,17 @@ from ringkv.base.messages import (
     EngineMetrics,
     Events,
     Fatal,
+    FetchKept,
+    Kept,
+    KeptTokens,
     Progress,
     Ready,
     Shutdown,
+    Slots,
     Stats,
     Submit,
+    ToEngine,
+    Watch,
 )
 from ringkv.base.request import Request
 from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
@@ -68,6 +75,9 @@ class EngineClient:
         self._ended = asyncio.Event()
         self._stats = Stats(0, 0, 0, 0)
         self._metrics = EngineMetrics()
+        self._slots = Slots()
+        self._numbers = count()
+        self._fetched: dict[int, asyncio.Future[KeptTokens | None]] = {}  # what is awaited, by number
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, Inbox] = {}
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
@@ -125,6 +135,30 @@ class EngineClient:
     def metrics(self) -> EngineMetrics:
         """Return what the engine has measured, as of its latest message."""
         return self._metrics
+
+    def watch(self, on: bool) -> None:
+        """Let the engine send what it holds, or no longer."""
+        self._slots = Slots()
+        self._send(Watch(on))
+
+    def slots(self) -> Slots:
+        """Return what the engine holds, as of its latest message; nothing unless it is watched."""
+        return self._slots
+
+    async def kept(self, name: str) -> KeptTokens | None:
+        """Return which prompt tokens a request with `trace` kept; None if the engine does not remember it.
+
+        name: its id, without that of an HTTP request. Raises `EngineDied`.
+        """
+        self._raise_if_dead()
+        number = next(self._numbers)
+        answer: asyncio.Future[KeptTokens | None] = self._loop.create_future()
+        self._fetched[number] = answer
+        try:
+            self._send(FetchKept(number, name))
+            return await answer
+        finally:
+            del self._fetched[number]
 
     async def submit(self, groups: RequestGroups) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the events of requests as they arrive, usually those of a step together; see `Inbox`.
@@ -190,6 +224,11 @@ class EngineClient:
                 self._stats = message
             case EngineMetrics():
                 self._metrics = message
+            case Slots():
+                self._slots = message
+            case Kept(number, found):
+                if (answer := self._fetched.get(number)) and not answer.done():
+                    answer.set_result(found)
             case Progress(done, total, what):
                 self._on_progress(done, total, what)
             case Ready():
@@ -223,6 +262,9 @@ class EngineClient:
         for inbox in self._streams.values():
             inbox.end(revive(failure))
         self._streams.clear()
+        for answer in self._fetched.values():
+            if not answer.done():
+                answer.set_exception(revive(failure))
 
     def _raise_if_dead(self) -> None:
         if self._death is not None:
@@ -277,7 +319,7 @@ def _bounded(encoded: bytes) -> bytes:
 
 def _from_engine(message: EngineMessage) -> EngineMessage:
     """Return a message that an engine may send. Raises `InvalidMessage`."""
-    if isinstance(message, Submit | Cancel | Shutdown):
+    if isinstance(message, ToEngine):
         raise InvalidMessage(f"an engine does not send {type(message).__name__}")
     return message
 

@@ -26,11 +26,14 @@ from ringkv.base.messages import (
     EngineMessage,
     EngineMetrics,
     Fatal,
+    FetchKept,
+    Kept,
     Progress,
     Ready,
     Shutdown,
     Stats,
     Submit,
+    Watch,
 )
 from ringkv.base.ranks import RankEnded
 from ringkv.machine.parent import exit_with_parent
@@ -39,6 +42,7 @@ from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.outbox import Outbox
+from ringkv.worker.snapshots import EVERY, Snapshots
 
 BUILDER = "ringkv.ranks.build:build"
 DECODE_LOOP = "ringkv.handoff.decode_loop:decode_loop"  # of an engine whose prompts are prefilled elsewhere
@@ -99,15 +103,24 @@ def serve(channel: Channel, loop: Loop) -> None:
 def _serve(channel: Channel, outbox: Outbox, loop: Loop) -> None:
     sent: Stats | None = None
     measured, due = EngineMetrics(), 0.0
+    snapshots: Snapshots | None = None  # None while nobody watches
     while True:
         events: list[Event] = []
-        for message in _inbox(channel, loop):
-            if isinstance(message, Shutdown):
-                return
-            events += _handle(loop, message)
+        for message in _inbox(channel, loop, None if snapshots is None else EVERY):
+            match message:
+                case Shutdown():
+                    return
+                case Watch(on):
+                    snapshots = Snapshots(loop) if on else None
+                case FetchKept(number, name):
+                    outbox.put(Kept(number, loop.kept(name)))
+                case _:
+                    events += _handle(loop, message)
         events += loop.step()
         if events:
             outbox.put(events)
+        if snapshots is not None and (slots := snapshots.next()):
+            outbox.put(slots)
         if (loop.idle or monotonic() >= due) and (metrics := loop.metrics()) != measured:
             outbox.put(measured := metrics)
             due = monotonic() + METRICS_EVERY
@@ -115,9 +128,10 @@ def _serve(channel: Channel, outbox: Outbox, loop: Loop) -> None:
             outbox.put(sent := stats)
 
 
-def _inbox(channel: Channel, loop: Loop) -> Iterator[EngineMessage]:
+def _inbox(channel: Channel, loop: Loop, longest: float | None) -> Iterator[EngineMessage]:
+    """Yield the messages that wait. An idle loop waits for one, for so many seconds at most; None sets no limit."""
     if loop.idle:
-        channel.wait(loop.wakers, loop.patience)
+        channel.wait(loop.wakers, min((one for one in (loop.patience, longest) if one is not None), default=None))
     while channel.is_waiting():
         yield channel.receive()
 

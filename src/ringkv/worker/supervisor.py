@@ -18,7 +18,7 @@ from time import monotonic
 from ringkv.base.errors import EngineDied, EngineRestarting, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import in_short, revive
-from ringkv.base.messages import EngineMetrics, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.worker.client import GRACE, EngineClient, RequestGroups
 
 Start = Callable[[], Awaitable[EngineClient]]
@@ -53,6 +53,7 @@ class Supervisor:
         self.restarts = 0  # engines that were started again
         self._next = 0.0  # when an engine is expected, if none is there
         self._start_seconds = 0.0  # of the last start
+        self._is_watched = False
         self._supervising = asyncio.create_task(self._supervise())
 
     @property
@@ -75,6 +76,19 @@ class Supervisor:
     def metrics(self) -> EngineMetrics:
         """Return what the latest engine has measured since its start."""
         return self._engine.metrics()
+
+    def watch(self, on: bool) -> None:
+        """Let the engine send what it holds, or no longer; also those that are started later."""
+        self._is_watched = on
+        self._engine.watch(on)
+
+    def slots(self) -> Slots:
+        """Return what the engine holds, as of its latest message. Without an engine nothing is held."""
+        return self._engine.slots() if self.alive else Slots()
+
+    async def kept(self, name: str) -> KeptTokens | None:
+        """Return what the engine remembers of a request, as `EngineClient.kept`; nothing if there is no engine."""
+        return await self._engine.kept(name) if self.alive else None
 
     def submit(self, groups: RequestGroups) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the events of requests as they arrive; see `EngineClient.submit`. Raises `EngineRestarting`."""
@@ -140,5 +154,7 @@ class Supervisor:
                 f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
             )
         self._engine = engine
+        if self._is_watched:
+            engine.watch(True)
         self.restarts += 1
         log.warning("%s is ready again, process %s, after %.1f s", self._name, engine.pid, self._start_seconds)
