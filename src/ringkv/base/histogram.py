@@ -32,6 +32,29 @@ class Histogram:
         counts = (*self.counts[:index], self.counts[index] + 1, *self.counts[index + 1 :])
         return replace(self, counts=counts, total=self.total + value)
 
+    def since(self, earlier: "Histogram") -> "Histogram":
+        """Return what was observed after an earlier state; everything if it has begun again since."""
+        if any(now < before for now, before in zip(self.counts, earlier.counts, strict=True)):
+            return self
+        counts = tuple(now - before for now, before in zip(self.counts, earlier.counts, strict=True))
+        return replace(self, counts=counts, total=self.total - earlier.total)
+
+    def quantile(self, share: float) -> float | None:
+        """Return the value that so large a share of the observations is at most; None without observations.
+
+        Observations between two bounds count as evenly spread. One above all bounds counts as the highest bound.
+        """
+        rank, low = share * self.count, (0.0, 0)
+        if not self.count:
+            return None
+        for bound, seen in self.cumulative():
+            if seen >= rank and seen > low[1]:
+                break
+            low = (bound, seen)
+        if bound == float("inf"):
+            return self.bounds[-1]
+        return low[0] + (bound - low[0]) * (rank - low[1]) / (seen - low[1])
+
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Yield each bound, then infinity, with the number of observations that are at most as large."""
         yield from zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)

@@ -17,6 +17,7 @@ from ringkv.server.drain import CountWork, Drain
 from ringkv.server.engine_metrics import EngineGauges, EngineTimes, PrefillGauge, QueueGauges, RankGauge, TaskGauge
 from ringkv.server.errors import add_handlers
 from ringkv.server.guard import OPEN_ACCESS, Access, Guard
+from ringkv.server.history import Histories
 from ringkv.server.info import info_router
 from ringkv.server.live import server_clock
 from ringkv.server.metrics import Metrics
@@ -54,17 +55,19 @@ def make_app(
     drain.at_end += [serving.guides.close for serving in models]
     for collector in _collectors(models):
         metrics.registry.register(collector)
+    histories = Histories(models, server_clock())
     app = FastAPI(
         title="ringkv",
         version=VERSION,
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        lifespan=histories.running,
     )
     app.include_router(info_router(models, metrics, drain))
     for router in (completions_router, chat_router, responses_router, tokens_router):
         app.include_router(router(models))
-    app.include_router(page_data_router(models, server_clock(), drain))
+    app.include_router(page_data_router(models, histories, drain))
     app.include_router(docs_router(app))
     app.include_router(web_router())
     add_handlers(app)

@@ -204,6 +204,43 @@ class Kept(Document):
     budget: int
 
 
+class StepTimes(Document):
+    """In seconds; null if there was nothing to measure."""
+
+    p50: float | None
+    p95: float | None
+
+
+class Times(StepTimes):
+    p99: float | None
+
+
+class Point(Document):
+    """Counts are of the interval before `t`, the seconds since the server's start. Requests, errors and rejected are
+    those of all models."""
+
+    t: float
+    prompt_tokens: int
+    output_tokens: int
+    requests: int
+    errors: int
+    rejected: int
+    evicted: int
+    cancelled: int
+    running: int
+    waiting: int
+    free_slots: int
+    ttft: Times
+    tpot: Times
+    step: StepTimes
+
+
+class History(Document):
+    interval: float
+    now: float
+    points: list[Point]
+
+
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the error responses of a path."""
     return {status: {"model": ErrorBody, "description": STATUSES[status]} for status in statuses}

@@ -182,7 +182,7 @@ def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
         log_level="warning",
         log_config=None,  # its records go where ours go
         access_log=False,
-        lifespan="off",
+        lifespan="on",
         backlog=BACKLOG,
         timeout_graceful_shutdown=FLUSH,
         server_header=False,

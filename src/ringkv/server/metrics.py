@@ -1,14 +1,17 @@
 """Prometheus metrics of `/metrics`; each app has its own registry. `engine_metrics` has those of the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+from ringkv.base import histogram
 from ringkv.base.events import Usage
 from ringkv.server.token_times import SECONDS, TokenCollector, TokenTimes
 
+GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
+NOT_BY_STATUS = "rate_limit_exceeded"  # the one reason of rejections that is not a 503
 FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 COUNTERS = {
@@ -58,6 +61,31 @@ class Metrics:
         """Count a call that was refused because of load, not because of what it is."""
         self._rejected.labels(reason).inc()
 
+    @property
+    def requests(self) -> int:
+        """Requests to generate that were answered, with any status."""
+        return sum(self._answered(lambda status: True))
+
+    @property
+    def errors(self) -> int:
+        """Those that the server failed to answer, without those that it refused because of load."""
+        refused = sum(count for reason, count in self._rejections() if reason != NOT_BY_STATUS)
+        return max(0, sum(self._answered(lambda status: status >= 500)) - refused)
+
+    @property
+    def rejections(self) -> int:
+        """Calls refused because of load."""
+        return sum(count for _, count in self._rejections())
+
+    def _answered(self, matches: Callable[[int], bool]) -> Iterator[int]:
+        for labels, count in _samples(self._requests):
+            if labels["endpoint"] in GENERATING and matches(int(labels["status"])):
+                yield count
+
+    def _rejections(self) -> Iterator[tuple[str, int]]:
+        for labels, count in _samples(self._rejected):
+            yield labels["reason"], count
+
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
@@ -66,11 +94,31 @@ class Metrics:
         return ModelMetrics(self, bound, self._times.setdefault(model, TokenTimes()))
 
 
+def _samples(counter: Counter) -> Iterator[tuple[Mapping[str, str], int]]:
+    """Yield the labels and the value of each child of a counter, or of one child without labels."""
+    for metric in counter.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_total"):
+                yield sample.labels, int(sample.value)
+
+
 class ModelMetrics:
     """The metrics of one model's requests. bound: children of the server's counters and histograms, by name."""
 
     def __init__(self, server: Metrics, bound: Mapping[str, Any], times: TokenTimes) -> None:
         self.server, self._bound, self.times = server, bound, times
+
+    def count(self, name: str) -> int:
+        """Return the value of one of `COUNTERS`."""
+        return next(count for _, count in _samples(self._bound[name]))
+
+    def histogram(self, name: str) -> histogram.Histogram:
+        """Return the observations of one of `HISTOGRAMS`."""
+        bounds = HISTOGRAMS[name][1]
+        (metric,) = self._bound[name].collect()
+        upto = [int(sample.value) for sample in metric.samples if sample.name.endswith("_bucket")]
+        counts = tuple(now - before for now, before in zip(upto, (0, *upto), strict=False))
+        return histogram.Histogram(tuple(map(float, bounds)), counts)
 
     def meter(self, started: float, is_first: bool) -> "Meter":
         return Meter(self, started, is_first)

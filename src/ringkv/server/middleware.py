@@ -17,6 +17,7 @@ ENDPOINTS = {
     "/",
     "/dashboard",
     "/ringkv/live",
+    "/ringkv/history",
     "/health",
     "/ready",
     "/version",

@@ -1,7 +1,6 @@
-"""GET /ringkv/live and /ringkv/kept/ID: what the web page shows of the caches."""
+"""GET /ringkv/live, /ringkv/kept/ID and /ringkv/history: what the web page shows of the caches and of the last hour."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
@@ -10,8 +9,9 @@ from pydantic import BeforeValidator
 
 from ringkv.base.errors import UnknownRequest
 from ringkv.base.messages import KeptTokens
-from ringkv.server.documents import EVENTS, Kept, errors
+from ringkv.server.documents import EVENTS, History, Kept, errors
 from ringkv.server.drain import Drain
+from ringkv.server.history import Histories
 from ringkv.server.kept_counts import counts, rows_of
 from ringkv.server.keys import caller_of
 from ringkv.server.live import Live
@@ -24,9 +24,9 @@ Place = Annotated[int | None, BeforeValidator(lambda sent: sent or None)]
 LIVE: dict[int | str, dict[str, Any]] = {200: {"content": EVENTS, "description": "The events `hello` and `tick`"}}
 
 
-def page_data_router(models: Models, clock: Callable[[], float], drain: Drain) -> APIRouter:
+def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIRouter:
     router = APIRouter()
-    lives = {serving.names[0]: Live(serving, models.names, clock) for serving in models}
+    lives = {serving.names[0]: Live(serving, models.names, histories.clock) for serving in models}
     drain.at_begin += [live.close for live in lives.values()]
 
     @router.get("/ringkv/live", responses=LIVE | errors(404, 503), response_class=Response)
@@ -53,6 +53,11 @@ def page_data_router(models: Models, clock: Callable[[], float], drain: Drain) -
             policy=found.policy,
             budget=found.capacity,
         )
+
+    @router.get("/ringkv/history", responses=errors(404))
+    async def history(model: str | None = None) -> History:
+        """What the server did in each 5 seconds of the last hour, the oldest first. Times are in seconds."""
+        return History.model_validate(histories.of(models.find(model).names[0]))
 
     return router
 
