@@ -67,7 +67,7 @@ class Served:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        self.pid, self._port = process.pid, port_of(process.stdout)
+        self.pid, self.port = process.pid, port_of(process.stdout)
 
     def run(self, texts: Texts, answer: int) -> float:
         """Return the seconds until all texts are answered, with every token streamed."""
@@ -80,7 +80,7 @@ class Served:
     def _complete(self, text: str, answer: int) -> int:
         """Return the number of events received."""
         body = {"prompt": text, "max_tokens": answer, "temperature": 0, "ignore_eos": True, "stream": True}
-        connection = HTTPConnection("127.0.0.1", self._port)
+        connection = HTTPConnection("127.0.0.1", self.port)
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         with connection.getresponse() as response:
             assert response.status == 200, response.read()
