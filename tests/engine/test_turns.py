@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor
 
 from ringkv.base.engine import chunks
+from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.selectors import KVzip, SnapKV
@@ -207,3 +208,39 @@ def test_a_protected_beginning_stays_through_all_turns(engine: LocalEngine) -> N
         assert turn == 0 or known > 100
         tokens = [*tokens, *answer][:240]
         assert torch.equal(engine.batch.bodies[0].planes[0][:, 0, :, :12], system)
+
+
+@pytest.mark.parametrize(
+    ("length", "policy"), [(120, "snapstream"), (120, "snapkv"), (120, "streaming"), (30, "snapstream")]
+)
+def test_it_is_known_which_tokens_of_the_whole_prompt_a_later_turn_keeps(
+    engine: LocalEngine, llama_dir: Path, length: int, policy: str
+) -> None:
+    """A value of the first layer is of its token alone, so it says which token an entry holds."""
+    kv, fresh = replace(GOES_ON, policy=policy, budget=48), build(tiny.config(llama_dir))
+    asked = replace(tiny.request(prompt(length), kv=kv), trace=True)
+    for turn in range(3):
+        _, tail = take_turn(engine, asked, 14)
+        asked = replace(asked, tokens=(*asked.tokens, *tail, *prompt(12, turn + 1)))
+        read(engine, asked)
+        read(fresh, asked)
+        values = fresh.lanes.view(0, 0, 8).values[0]
+        kept = engine.kept(0, kv)
+        engine.insert(0, 0, asked)
+        slot = engine.batch.bodies[0].planes[1][0, 0]
+        for head, tokens in enumerate(map(torch.from_numpy, kept[0])):
+            torch.testing.assert_close(slot[head, : len(tokens)], values[head, tokens], atol=1e-5, rtol=1e-4)
+        for tokens in (row.tolist() for layer in kept for row in layer):
+            assert len(set(tokens)) == len(tokens) <= 48
+            assert 0 <= min(tokens) <= max(tokens) == len(asked.tokens) - 1
+        engine.release(0)
+    assert len(asked.tokens) - kept[0].shape[1] > 30  # some of them were evicted
+
+
+def test_after_a_turn_without_the_field_it_is_not_known(engine: LocalEngine) -> None:
+    first = tiny.request(prompt(150), kv=GOES_ON)
+    _, tail = take_turn(engine, first, 9)
+    second = replace(tiny.request([*first.tokens, *tail, *prompt(12, 1)], kv=GOES_ON), trace=True)
+    read(engine, second)
+    with pytest.raises(InvalidRequest, match="not known"):
+        engine.kept(0, GOES_ON)

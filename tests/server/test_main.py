@@ -124,6 +124,20 @@ def test_a_signal_while_the_engine_starts_ends_both(tmp_path: Path, model_dir: P
     assert not psutil.wait_procs(children, timeout=5)[1]
 
 
+def test_watchers_do_not_hold_up_the_end(tmp_path: Path, model_dir: Path) -> None:
+    with program(tmp_path, model_dir, "build") as process:
+        url = address(process)
+        with httpx.stream("GET", f"{url}/ringkv/live", timeout=30) as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == "event: hello"
+            assert "event: tick" in lines
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=20)
+            assert time.monotonic() - began < 4  # not the 5 s that answers get to be read
+    assert (out, err, process.returncode) == ("stopped\nended\n", "", 0)
+
+
 def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build_sluggish") as process:
         found = re.search(r"http://\S+", lines_until(process, "try: "))

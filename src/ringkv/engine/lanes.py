@@ -26,6 +26,7 @@ from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
 from ringkv.cache.layouts import layouts
 from ringkv.engine.compaction import NOTHING, check_kept, working_set
+from ringkv.engine.held_tokens import tokens_at
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
 from ringkv.engine.programs import Programs
@@ -135,9 +136,10 @@ class Lanes:
         self._lanes[lane] = _Lane(request.tokens, start, count, workspace, kept)
         return start.cached
 
-    def cached(self, lane: int) -> Cached:
-        """Return the cached prefix that a lane's prompt began with."""
-        return self._lanes[lane].start.cached
+    def knows_tokens(self, lane: int) -> bool:
+        """Whether it is known which tokens all entries of a lane hold: also those that an earlier turn has left."""
+        start = self._lanes[lane].start
+        return start.cached.gap == 0 or len(start.held) > 0
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size.
@@ -209,13 +211,15 @@ class Lanes:
         prompt.dropped += full.block
 
     def tokens_of(self, lane: int, entries: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield which tokens a lane's entries [L, H, n] of each group hold."""
+        """Yield which tokens a lane's entries [L, H, n] of each group hold; -1 for one that is not known."""
         prompt = self._lanes[lane]
+        held: Sequence[Tensor | None] = prompt.start.held or [None] * len(self.groups)
         for group, own in zip(range(len(self.groups)), entries, strict=True):
             if prompt.dropped and self.groups[group].window is None:
-                yield self.staging.tokens_of(lane, group, own)
+                places = self.staging.tokens_of(lane, group, own)
             else:
-                yield torch.where(own < 0, own, own + prompt.dropped)
+                places = torch.where(own < 0, own, own + prompt.dropped)
+            yield tokens_at(places, prompt.start.cached, held[group])
 
     def _views(self, lane: int, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""

@@ -17,6 +17,7 @@ from ringkv.base.engine import Cached
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import Body, CacheRow, Planes, Span
 from ringkv.cache.formats.earlier import Earlier
+from ringkv.engine.held_tokens import Held
 from ringkv.engine.lane_storage import LaneStorage, storage_of
 
 
@@ -142,12 +143,13 @@ class Saved(NamedTuple):
 class Start(NamedTuple):
     """What a lane begins with. is_dense: each cached token has an entry, at its own place.
 
-    earlier: by group and plane, the encoded entries among them.
+    earlier: by group and plane, the encoded entries among them. held: the tokens of entries that a conversation left.
     """
 
     cached: Cached = Cached()
     is_dense: bool = True
     earlier: Sequence[Sequence[Earlier]] = ()
+    held: Held = ()
 
 
 def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: StagingSizes, like: Tensor) -> Staging:

@@ -14,6 +14,7 @@ from ringkv.cache.store import prefixes
 from ringkv.cache.store.conversations import ConversationHit, Conversations, SavedConversation
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
+from ringkv.engine.held_tokens import Held, at_end
 from ringkv.engine.staging import Start
 
 ReadSlot = Callable[[], CacheRow]
@@ -70,7 +71,7 @@ class Turns:
         found = self._found(request, choice, room)
         if found and found.tokens > tokens:
             earlier = self._conversations.load(found, lane(found.entries))
-            return Start(Cached(found.tokens, found.entries), is_dense=False, earlier=earlier)
+            return Start(Cached(found.tokens, found.entries), is_dense=False, earlier=earlier, held=found.held)
         self._prefixes.load(known, lane(tokens))
         return Start(Cached(tokens, tokens))
 
@@ -80,16 +81,23 @@ class Turns:
             self._prefixes.save(prefixes.block_hashes(request.tokens, request.salt), start, stop, lane)
 
     def left(
-        self, request: Request, choice: KVChoice, tokens: tuple[int, ...], layouts: Layouts, slot: ReadSlot
+        self,
+        request: Request,
+        choice: KVChoice,
+        tokens: tuple[int, ...],
+        layouts: Layouts,
+        slot: ReadSlot,
+        held: Held = (),
     ) -> None:
-        """Save the slot of a request that has ended and has seen `tokens`."""
+        """Save the slot of a request that has ended and has seen `tokens`. held: when its prompt was inserted."""
         prompt = len(request.tokens)
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
         layout, row = layouts[0], slot()
         order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].planes[0].device)
         newest = max(0, len(order) - layout.protected)
-        saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest)
+        known = at_end(held, layout, len(tokens))
+        saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest, known)
         self._conversations.save(saved, row, order)
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:

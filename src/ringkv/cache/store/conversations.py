@@ -16,11 +16,14 @@ from ringkv.cache.body import CacheRow
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.store.pool import Pool
 
+KNOWN = 8  # conversations of which it is known which tokens their entries hold
+
 
 class SavedConversation(NamedTuple):
     """The saved entries of a request that had seen `tokens`. The first `prompt` of these were its prompt.
 
-    entries: how many were saved. newest: how many of them hold the last tokens.
+    entries: how many were saved. newest: how many of them hold the last tokens. held: per group of layers int32
+    [L, H, entries], which tokens they hold; empty if that is not known.
     """
 
     salt: str
@@ -29,14 +32,16 @@ class SavedConversation(NamedTuple):
     prompt: int
     entries: int
     newest: int
+    held: Sequence[Tensor] = ()
 
 
 class ConversationHit(NamedTuple):
-    """A saved conversation that a prompt continues: its first `tokens`, and its first `entries`."""
+    """A saved conversation that a prompt continues: its first `tokens`, its first `entries`, and what they hold."""
 
     name: Hashable
     tokens: int
     entries: int
+    held: Sequence[Tensor] = ()
 
 
 class Conversations:
@@ -51,6 +56,8 @@ class Conversations:
         if self._pool.save(name, slot, order):
             self._saved[name] = conversation
         self._saved = {name: saved for name, saved in self._saved.items() if name in self._pool}
+        for older in [name for name, saved in self._saved.items() if saved.held][:-KNOWN]:
+            self._saved[older] = self._saved[older]._replace(held=())
 
     def find(self, salt: str, choice: KVChoice, tokens: tuple[int, ...]) -> ConversationHit | None:
         """Return the longest conversation that a prompt continues; at least the prompt's last token is prefilled.
@@ -75,4 +82,7 @@ def _match(name: Hashable, saved: SavedConversation, tokens: tuple[int, ...]) ->
     generated = zip(saved.tokens[saved.prompt :], tokens[saved.prompt :], strict=False)
     common = saved.prompt + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], generated))
     dropped = len(saved.tokens) - common
-    return ConversationHit(name, common, saved.entries - dropped) if dropped <= saved.newest else None
+    if dropped > saved.newest:
+        return None
+    left = saved.entries - dropped
+    return ConversationHit(name, common, left, tuple(own[..., :left] for own in saved.held))
