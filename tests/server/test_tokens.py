@@ -1,8 +1,10 @@
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tokenizers
 
+from ringkv.server.tokens import token_texts
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import TEMPLATE, Served, serving
@@ -16,6 +18,22 @@ def test_a_text_is_tokens_and_back(served: Served) -> None:
     assert got["token_strs"][0] == "a"
     back = served.http.post("/detokenize", json={"tokens": got["tokens"]}).json()
     assert back == {"prompt": "aé<|im_end|>"}
+
+
+@pytest.mark.parametrize("text", ["", "ab", "naïve — 🌊", "日本語\n\tx", "a<|im_end|>é"])
+def test_the_texts_of_tokens_join_to_the_text(served: Served, text: str) -> None:
+    got = served.http.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
+    assert len(got["token_strs"]) == got["count"]
+    assert "".join(got["token_strs"]) == text
+    ends = {len(text[:n].encode()) for n in range(len(text) + 1)} if "<" not in text else None  # a token is a byte
+    for place, one in enumerate(got["token_strs"], 1):
+        assert ends is None or bool(one) == (place in ends)
+
+
+def test_half_a_code_point_at_the_end_is_a_replacement_character(tokenizer: Tokenizer) -> None:
+    serving = SimpleNamespace(tokenizer=tokenizer)
+    assert token_texts(serving, [97, 0xC3]) == ["a", "\ufffd"]  # type: ignore[arg-type]
+    assert token_texts(serving, [0xC3, 97]) == ["", "\ufffda"]  # type: ignore[arg-type]
 
 
 def test_a_conversation_is_the_prompt_that_a_chat_would_be(fresh: Served) -> None:

@@ -1,6 +1,7 @@
 """POST /tokenize and /detokenize, GET /tokenizer_info: tokenization for clients without a tokenizer."""
 
 import asyncio
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,7 +112,10 @@ def _check_characters(characters: int, longest: int, field: str) -> None:
 
 
 def token_texts(serving: Serving, tokens: Sequence[int]) -> list[str]:
-    return [serving.tokenizer.token_text(token) for token in tokens]
+    """Return texts that join to the whole text. A code point that several tokens share is in the last one's."""
+    decoder = getincrementaldecoder("utf-8")(errors="replace")
+    parts = map(serving.tokenizer.token_bytes, tokens)
+    return [decoder.decode(part, final=place == len(tokens)) for place, part in enumerate(parts, 1)]
 
 
 def decode(serving: Serving, body: DetokenizeBody) -> str:
