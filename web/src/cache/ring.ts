@@ -1,0 +1,99 @@
+/**
+ * Where a slot keeps its tokens, from the integers of its layout (docs/policies.md).
+ *
+ * A slot's first `protected` entries are written once. In the rest, each new token overwrites the oldest one.
+ */
+
+import type { SlotState } from "../api/types";
+
+export type Shape = Pick<
+  SlotState,
+  "policy" | "prompt" | "seen" | "sinks" | "selected" | "protected" | "base" | "ring" | "capacity"
+>;
+
+/** Policies that append to the rest of a slot and end when it is full. */
+const APPENDING = new Set(["full", "arkvale", "snapkv"]);
+
+export function isRing(slot: Shape): boolean {
+  return !APPENDING.has(slot.policy);
+}
+
+/** Return the entry of the token at position `p`. */
+export function entryOf(slot: Shape, p: number): number {
+  const beyond = p - slot.base;
+  return slot.protected + (beyond < 0 || slot.ring === 0 ? beyond : beyond % slot.ring);
+}
+
+/** Return how many entries hold a token; they are the first ones. */
+export function live(slot: Shape): number {
+  return Math.max(0, Math.min(slot.protected + slot.seen - slot.base, budget(slot)));
+}
+
+/** Return how many entries the request may hold. */
+export function budget(slot: Shape): number {
+  return slot.protected + slot.ring;
+}
+
+/** Return how many of the ring's entries hold a token. */
+export function inRing(slot: Shape): number {
+  return Math.max(0, live(slot) - slot.protected);
+}
+
+/** Return the place in the ring, from 0, that the next token takes. */
+export function writeHead(slot: Shape): number {
+  return slot.ring === 0 ? 0 : Math.max(0, slot.seen - slot.base) % slot.ring;
+}
+
+/** Return how often generated tokens returned to the ring's first entry. */
+export function wraps(slot: Shape): number {
+  if (!isRing(slot) || slot.ring === 0) return 0;
+  const starts = (seen: number) => Math.max(0, Math.floor((seen - 1 - slot.base) / slot.ring));
+  return starts(slot.seen) - starts(slot.prompt);
+}
+
+/** Return the position whose token the next one overwrites; null while there is a free entry. */
+export function nextOverwritten(slot: Shape): number | null {
+  const isFull = slot.ring > 0 && inRing(slot) === slot.ring;
+  return isRing(slot) && isFull ? slot.seen - slot.ring : null;
+}
+
+/** Return how many of the tokens seen are no longer in the slot. */
+export function evicted(slot: Shape): number {
+  return Math.max(0, slot.seen - live(slot));
+}
+
+/** Return whether the prompt was kept whole, so that nothing of it had to be selected. */
+export function keepsWholePrompt(slot: Shape): boolean {
+  return slot.prompt <= budget(slot) && slot.selected === 0;
+}
+
+/** Positions [from, to) of prompt tokens that went into the ring and have been overwritten since. */
+export function overwrittenPrompt(slot: Shape): [number, number] {
+  if (!isRing(slot)) return [0, 0];
+  const from = Math.max(slot.base, slot.prompt - slot.ring);
+  return [from, Math.max(from, Math.min(slot.prompt, slot.seen - slot.ring))];
+}
+
+export type PartKind = "sinks" | "selected" | "prompt" | "ring" | "appended" | "free" | "unused";
+
+/** Consecutive entries of one kind: [from, to). */
+export interface Part {
+  kind: PartKind;
+  from: number;
+  to: number;
+}
+
+/** Return a slot's parts in the order of its entries, without empty ones. */
+export function parts(slot: Shape): Part[] {
+  const filled = live(slot);
+  const fixed = Math.min(slot.protected, filled);
+  const sinks = Math.min(slot.sinks, fixed);
+  const kinds: [PartKind, number, number][] = [
+    [keepsWholePrompt(slot) ? "prompt" : "sinks", 0, sinks],
+    ["selected", sinks, fixed],
+    [isRing(slot) ? "ring" : "appended", fixed, filled],
+    ["free", filled, budget(slot)],
+    ["unused", budget(slot), Math.max(slot.capacity, budget(slot))],
+  ];
+  return kinds.filter(([, from, to]) => from < to).map(([kind, from, to]) => ({ kind, from, to }));
+}

@@ -1,0 +1,150 @@
+/** Sending a conversation and taking its answer. Several conversations may run at a time. */
+
+import { signal } from "@preact/signals";
+import { type ChatPart, streamChat } from "../api/chat";
+import { ApiError } from "../api/client";
+import { model } from "../api/live";
+import { beginTrace, endTrace, traceId } from "../memory/trace";
+import { many } from "../text/format";
+import { announce } from "../ui/announce";
+import {
+  type Conversation,
+  conversations,
+  type Doc,
+  type Message,
+  newId,
+  persist,
+  setMessage,
+  setMessages,
+  wireMessages,
+} from "./conversations";
+import { requestFields } from "./settings";
+
+/** Running answers by conversation. */
+export const running = signal<Map<string, AbortController>>(new Map());
+
+export function send(conversation: Conversation, text: string, docs: Doc[]): void {
+  const asked: Message = { id: newId(), role: "user", text, ...(docs.length > 0 && { docs }) };
+  void answer(conversation, [...conversation.messages, asked]);
+}
+
+/** Answer the last question again, without what came after it. */
+export function retry(conversation: Conversation): void {
+  const last = conversation.messages.findLastIndex((one) => one.role === "user");
+  if (last >= 0) void answer(conversation, conversation.messages.slice(0, last + 1));
+}
+
+export function stop(id: string): void {
+  running.value.get(id)?.abort();
+}
+
+async function answer(conversation: Conversation, asked: Message[]): Promise<void> {
+  const { id, settings } = conversation;
+  if (running.value.has(id)) return;
+  const abort = new AbortController();
+  const messages = wireMessages(settings, asked);
+  const draft = new Draft(id, asked);
+  setRunning(id, abort);
+  announce("Waiting for the answer.");
+  try {
+    const body = {
+      ...(model.value && { model: model.value }),
+      messages,
+      stream: true,
+      stream_options: { include_usage: true },
+      kv_trace: true,
+      ...requestFields(settings),
+    };
+    beginTrace(id, messages);
+    for await (const part of streamChat(body, abort.signal)) {
+      if (part.kind === "id") traceId(id, part.id);
+      draft.take(part);
+    }
+    draft.end();
+  } catch (error) {
+    draft.fail(error, abort.signal.aborted);
+  } finally {
+    setRunning(id, null);
+    endTrace(id);
+    persist();
+  }
+}
+
+function setRunning(id: string, abort: AbortController | null): void {
+  const next = new Map(running.value);
+  if (abort) next.set(id, abort);
+  else next.delete(id);
+  running.value = next;
+}
+
+/** The answer that is being written; shown at most once a frame. */
+class Draft {
+  private message: Message = { id: newId(), role: "assistant", text: "" };
+  private readonly begin = performance.now();
+  private first = 0;
+  private frame = 0;
+
+  constructor(
+    private readonly conversation: string,
+    asked: Message[],
+  ) {
+    setMessages(conversation, [...asked, this.message]);
+  }
+
+  take(part: ChatPart): void {
+    if (part.kind === "text" || part.kind === "reasoning") this.started();
+    this.message = withPart(this.message, part);
+    this.frame ||= requestAnimationFrame(() => this.show());
+  }
+
+  end(): void {
+    this.time();
+    this.show();
+    announce(`The answer is complete: ${many(this.message.usage?.completion_tokens ?? 0, "token")}.`);
+  }
+
+  fail(error: unknown, stopped: boolean): void {
+    this.time();
+    const said = error instanceof Error ? error.message : String(error);
+    const status = error instanceof ApiError && error.status ? ` (status ${error.status})` : "";
+    this.message = stopped ? { ...this.message, finish: "stopped" } : { ...this.message, error: said + status };
+    this.show();
+    announce(stopped ? "Stopped." : `The server refused: ${said}`);
+  }
+
+  private started(): void {
+    if (this.first) return;
+    this.first = performance.now();
+    announce("The answer has begun.");
+  }
+
+  private time(): void {
+    if (!this.first) return;
+    const timing = { first: (this.first - this.begin) / 1000, rest: (performance.now() - this.first) / 1000 };
+    this.message = { ...this.message, timing };
+  }
+
+  private show(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    // A conversation that was deleted meanwhile stays deleted.
+    if (conversations.value.some((one) => one.id === this.conversation)) {
+      setMessage(this.conversation, this.message, false);
+    }
+  }
+}
+
+function withPart(message: Message, part: ChatPart): Message {
+  switch (part.kind) {
+    case "text":
+      return { ...message, text: message.text + part.text };
+    case "reasoning":
+      return { ...message, reasoning: (message.reasoning ?? "") + part.text };
+    case "finish":
+      return { ...message, finish: part.reason };
+    case "usage":
+      return { ...message, usage: part.usage };
+    case "id":
+      return message;
+  }
+}

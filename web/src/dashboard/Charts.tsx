@@ -1,0 +1,160 @@
+import uPlot, { type AlignedData, type Options, type Series } from "uplot";
+import type { History, Point } from "../api/types";
+import { Plot } from "../plots/Plot";
+import { count, rate, seconds } from "../text/format";
+import { colour } from "../theme";
+import { columns, newest, smooth } from "./series";
+
+const HEIGHT = 150;
+
+interface Line {
+  name: string;
+  /** A colour of the style sheet. */
+  ink: string;
+  dash?: number[];
+  value: (point: Point) => number | null;
+}
+
+interface Chart {
+  title: string;
+  show: (n: number) => string;
+  lines: Line[];
+  /** Whether values are counts of an interval, drawn as steps. */
+  steps?: boolean;
+}
+
+const DASH = [5, 4];
+const DOT = [2, 3];
+
+const CHARTS: Chart[] = [
+  {
+    title: "Time to first token",
+    show: seconds,
+    lines: [
+      { name: "p50", ink: "ring", value: (one) => one.ttft.p50 },
+      { name: "p95", ink: "selected", dash: DASH, value: (one) => one.ttft.p95 },
+      { name: "p99", ink: "sinks", dash: DOT, value: (one) => one.ttft.p99 ?? null },
+    ],
+  },
+  {
+    title: "Time per output token",
+    show: seconds,
+    lines: [
+      { name: "p50", ink: "ring", value: (one) => one.tpot.p50 },
+      { name: "p95", ink: "selected", dash: DASH, value: (one) => one.tpot.p95 },
+      { name: "p99", ink: "sinks", dash: DOT, value: (one) => one.tpot.p99 ?? null },
+    ],
+  },
+  {
+    title: "Slots in use and queue",
+    show: count,
+    steps: true,
+    lines: [
+      { name: "in use", ink: "ring", value: (one) => one.running },
+      { name: "waiting", ink: "sinks", dash: DASH, value: (one) => one.waiting },
+    ],
+  },
+  {
+    title: "Evicted tokens",
+    show: count,
+    steps: true,
+    lines: [{ name: "per interval", ink: "selected", value: (one) => one.evicted }],
+  },
+  {
+    title: "Refused, failed, cancelled",
+    show: count,
+    steps: true,
+    lines: [
+      { name: "refused", ink: "sinks", value: (one) => one.rejected },
+      { name: "failed", ink: "bad", dash: DASH, value: (one) => one.errors },
+      { name: "cancelled", ink: "muted", dash: DOT, value: (one) => one.cancelled },
+    ],
+  },
+];
+
+export function Charts({ history }: { history: History }) {
+  return (
+    <div class="charts">
+      <Throughput history={history} />
+      {CHARTS.map((chart) => (
+        <ChartCard
+          key={chart.title}
+          chart={chart}
+          data={columns(
+            history,
+            chart.lines.map((line) => line.value),
+          )}
+          now={chart.lines.map((line) => newest(history.points, line.value))}
+        />
+      ))}
+    </div>
+  );
+}
+
+const THROUGHPUT: Chart = {
+  title: "Tokens per second",
+  show: rate,
+  lines: [
+    { name: "output", ink: "ring", value: () => null },
+    { name: "prefill", ink: "selected", dash: DASH, value: () => null },
+  ],
+};
+
+function Throughput({ history }: { history: History }) {
+  const output = smooth(history, "output_tokens");
+  const prompt = smooth(history, "prompt_tokens");
+  const data = [history.points.map((one) => one.t - history.now), output, prompt] as AlignedData;
+  return <ChartCard chart={THROUGHPUT} data={data} now={[output.at(-1) ?? null, prompt.at(-1) ?? null]} />;
+}
+
+function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now: (number | null)[] }) {
+  const said = chart.lines.map((line, i) => {
+    const value = now[i] ?? null;
+    return { ...line, text: value === null ? "–" : chart.show(value) };
+  });
+  const label = `${chart.title} over the last hour. Newest: ${said.map((one) => `${one.name} ${one.text}`).join(", ")}.`;
+  return (
+    <figure class="card plot">
+      <figcaption>
+        <h2>{chart.title}</h2>
+        {said.map((one) => (
+          <span key={one.name} class={`key key-${one.ink}${one.dash ? " is-dashed" : ""}`}>
+            {one.name} <b>{one.text}</b>
+          </span>
+        ))}
+      </figcaption>
+      <Plot label={label} data={data} height={HEIGHT} options={() => options(chart)} />
+    </figure>
+  );
+}
+
+const HOUR = 3600;
+const QUARTER = 900;
+
+function options(chart: Chart): Omit<Options, "width" | "height"> {
+  return {
+    scales: { x: { time: false, range: [-HOUR, 0] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    series: [{}, ...chart.lines.map((line) => series(line, chart.steps ?? false))],
+    axes: [
+      { splits: () => [-4, -3, -2, -1, 0].map((n) => n * QUARTER), values: (_, ticks) => ticks.map(ago) },
+      { size: 58, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : chart.show(tick))), space: 34 },
+    ],
+  };
+}
+
+function ago(t: number): string {
+  return t === 0 ? "now" : `${Math.round(-t / 60)} min`;
+}
+
+const stepped = uPlot.paths.stepped?.({ align: 1 });
+
+function series(line: Line, steps: boolean): Series {
+  return {
+    stroke: colour(line.ink),
+    width: 1.75,
+    spanGaps: true,
+    points: { show: false },
+    ...(line.dash && { dash: line.dash }),
+    ...(steps && stepped && { paths: stepped }),
+  };
+}

@@ -1,0 +1,33 @@
+/** Columns of the plots, from the server's points. */
+
+import type { AlignedData } from "uplot";
+import type { History, Point } from "../api/types";
+
+export type Value = (point: Point) => number | null;
+
+/** Return seconds before now, and each value at that time. */
+export function columns(history: History, values: readonly Value[]): AlignedData {
+  const { points, now } = history;
+  return [points.map((one) => one.t - now), ...values.map((value) => points.map(value))] as AlignedData;
+}
+
+/** Return a count's value per second, mean over a few intervals so that a plot can be read. */
+export function smooth(history: History, name: "output_tokens" | "prompt_tokens", over = 3): (number | null)[] {
+  return history.points.map((_, i, all) => {
+    const some = all.slice(Math.max(0, i - over + 1), i + 1);
+    return some.reduce((sum, one) => sum + one[name], 0) / (some.length * history.interval);
+  });
+}
+
+/** Return the newest value that is not null. */
+export function newest(points: readonly Point[], value: Value): number | null {
+  const found = points.findLast((one) => value(one) !== null);
+  return found ? value(found) : null;
+}
+
+export function sum(
+  points: readonly Point[],
+  name: "requests" | "errors" | "rejected" | "evicted" | "cancelled",
+): number {
+  return points.reduce((total, one) => total + one[name], 0);
+}

@@ -1,0 +1,22 @@
+/** Rates, from the difference between the newest ticks. */
+
+import type { Tick } from "../api/types";
+
+const WINDOW = 2.5;
+
+export interface Rates {
+  output: number;
+  prompt: number;
+  steps: number;
+}
+
+/** Return tokens and steps per second over the last seconds; zeros until two ticks came. */
+export function rates(ticks: readonly Tick[]): Rates {
+  const last = ticks.at(-1);
+  const first = last && (ticks.find((one) => last.t - one.t <= WINDOW && one !== last) ?? ticks.at(-2));
+  if (!last || !first || last.t <= first.t) return { output: 0, prompt: 0, steps: 0 };
+  // An engine that was started again counts from 0.
+  const per = (name: "tokens" | "prompt_tokens" | "steps") =>
+    Math.max(0, last[name] - first[name]) / (last.t - first.t);
+  return { output: per("tokens"), prompt: per("prompt_tokens"), steps: per("steps") };
+}

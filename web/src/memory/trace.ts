@@ -1,0 +1,138 @@
+/** What the page knows of its own requests: how much memory they held, and what they kept of their prompts. */
+
+import { effect, signal } from "@preact/signals";
+import { ApiError, getJson } from "../api/client";
+import { hello, model, tick } from "../api/live";
+import { promptTexts } from "../api/tokens";
+import type { Kept, SlotState, Tick, WireMessage } from "../api/types";
+
+/** Bytes that a request held, and that a full cache would hold, after so many tokens. */
+export interface Sample {
+  seen: number;
+  held: number;
+  full: number;
+}
+
+/** Which layer and head the picture of a prompt counts; null: all. */
+export interface Pick {
+  layer: number | null;
+  head: number | null;
+}
+
+export interface Trace {
+  /** The request's id; "" until its answer begins. */
+  id: string;
+  messages: WireMessage[];
+  samples: Sample[];
+  /** The newest state of its slot, which stays after the answer. */
+  slot: SlotState | null;
+  running: boolean;
+  texts: string[];
+  kept: Kept | null;
+  pick: Pick;
+  /** Why the kept tokens are not shown, in words. */
+  fault: string;
+}
+
+/** The last request of each conversation. */
+export const traces = signal<ReadonlyMap<string, Trace>>(new Map());
+
+export function beginTrace(conversation: string, messages: WireMessage[]): void {
+  set(conversation, {
+    id: "",
+    messages,
+    samples: [],
+    slot: null,
+    running: true,
+    texts: [],
+    kept: null,
+    pick: { layer: null, head: null },
+    fault: "",
+  });
+}
+
+export function traceId(conversation: string, id: string): void {
+  change(conversation, (old) => ({ ...old, id }));
+  void Promise.all([loadTexts(conversation, id), loadKept(conversation)]);
+}
+
+export function endTrace(conversation: string): void {
+  change(conversation, (old) => ({ ...old, running: false }));
+}
+
+/** Count another layer or head in the picture of a prompt. */
+export function pick(conversation: string, pick: Pick): void {
+  change(conversation, (old) => ({ ...old, pick }));
+  void loadKept(conversation);
+}
+
+async function loadKept(conversation: string): Promise<void> {
+  const trace = traces.value.get(conversation);
+  if (!trace?.id) return;
+  const { id } = trace;
+  const { layer, head } = trace.pick;
+  const query = new URLSearchParams();
+  if (model.value) query.set("model", model.value);
+  if (layer !== null) query.set("layer", String(layer));
+  if (head !== null) query.set("head", String(head));
+  try {
+    const kept = await getJson<Kept>(`/ringkv/kept/${encodeURIComponent(id)}?${query}`);
+    changeRequest(conversation, id, (old) => ({ ...old, kept, fault: "" }));
+  } catch (error) {
+    changeRequest(conversation, id, (old) => ({ ...old, fault: words(error) }));
+  }
+}
+
+async function loadTexts(conversation: string, id: string): Promise<void> {
+  const trace = traces.value.get(conversation);
+  if (!trace) return;
+  try {
+    const texts = await promptTexts(model.value || (hello.value?.model ?? ""), trace.messages);
+    changeRequest(conversation, id, (old) => ({ ...old, texts }));
+  } catch (error) {
+    changeRequest(conversation, id, (old) => ({ ...old, fault: words(error) }));
+  }
+}
+
+function words(error: unknown): string {
+  return error instanceof ApiError ? error.message : String(error);
+}
+
+/** Add what a tick says of the page's own requests. */
+export function follow(now: Tick): void {
+  for (const [conversation, trace] of traces.peek()) {
+    if (!trace.running) continue;
+    const slot = now.slots.find((one) => one.id === trace.id);
+    if (slot) change(conversation, (old) => withSlot(old, slot));
+  }
+}
+
+function withSlot(old: Trace, slot: SlotState): Trace {
+  if (old.slot?.seen === slot.seen) return old;
+  const each = hello.peek()?.limits.entry_bytes ?? 0;
+  const sample = (seen: number) => ({ seen, held: slot.bytes, full: seen * each });
+  // The slot has its size from the start, whatever prefill has done.
+  const before = old.samples.length > 0 ? old.samples : [sample(0), sample(slot.prompt)];
+  return { ...old, slot, samples: [...before, sample(slot.seen)] };
+}
+
+effect(() => {
+  const now = tick.value;
+  if (now) follow(now);
+});
+
+function set(conversation: string, trace: Trace): void {
+  traces.value = new Map(traces.peek()).set(conversation, trace);
+}
+
+function change(conversation: string, made: (old: Trace) => Trace): void {
+  const old = traces.peek().get(conversation);
+  if (!old) return;
+  const next = made(old);
+  if (next !== old) set(conversation, next);
+}
+
+/** Change a trace unless another request has taken its place. */
+function changeRequest(conversation: string, id: string, made: (old: Trace) => Trace): void {
+  change(conversation, (old) => (old.id === id ? made(old) : old));
+}
