@@ -44,6 +44,11 @@ export function writeHead(slot: Shape): number {
   return slot.ring === 0 ? 0 : Math.max(0, slot.seen - slot.base) % slot.ring;
 }
 
+/** Return the entry that the next token takes. */
+export function nextEntry(slot: Shape): number {
+  return entryOf(slot, slot.seen);
+}
+
 /** Return how often generated tokens returned to the ring's first entry. */
 export function wraps(slot: Shape): number {
   if (!isRing(slot) || slot.ring === 0) return 0;
@@ -87,9 +92,10 @@ export interface Part {
 export function parts(slot: Shape): Part[] {
   const filled = live(slot);
   const fixed = Math.min(slot.protected, filled);
-  const sinks = Math.min(slot.sinks, fixed);
+  const isWhole = keepsWholePrompt(slot);
+  const sinks = isWhole ? fixed : Math.min(slot.sinks, fixed);
   const kinds: [PartKind, number, number][] = [
-    [keepsWholePrompt(slot) ? "prompt" : "sinks", 0, sinks],
+    [isWhole ? "prompt" : "sinks", 0, sinks],
     ["selected", sinks, fixed],
     [isRing(slot) ? "ring" : "appended", fixed, filled],
     ["free", filled, budget(slot)],

@@ -7,6 +7,7 @@ import {
   inRing,
   isRing,
   live,
+  nextEntry,
   nextOverwritten,
   type Part,
   parts,
@@ -65,13 +66,13 @@ const MEANING: Record<Part["kind"], string> = {
 /** Return what happens with the next token. text: of the token that is overwritten, if known. */
 export function nextWords(slot: Shape, text = ""): string {
   const position = nextOverwritten(slot);
-  const entry = slot.protected + writeHead(slot);
+  const entry = nextEntry(slot);
   if (position !== null) {
     const quoted = text.trim() ? ` (“${text.trim()}”)` : "";
     return `The next token goes into entry ${count(entry)} and overwrites token ${count(position)}${quoted}, the oldest in the ring.`;
   }
   return live(slot) < budget(slot)
-    ? `The next token goes into entry ${count(live(slot))}, which is free.`
+    ? `The next token goes into entry ${count(entry)}, which is free.`
     : "The slot is full: the answer ends here.";
 }
 

@@ -8,6 +8,7 @@ import { CopyButton } from "../ui/CopyButton";
 import { Icon } from "../ui/Icon";
 import type { Conversation, Doc, Message } from "./conversations";
 import { beginEdit } from "./editing";
+import { attachExample } from "./example";
 import { retry, running } from "./exchange";
 
 const NEAR_END = 80;
@@ -59,6 +60,9 @@ function Welcome() {
         {limits && ` (here at most ${count(limits.capacity)})`}, however long it runs. The picture of the memory shows
         which ones stay.
       </p>
+      <button type="button" onClick={() => void attachExample()}>
+        Attach an example document
+      </button>
     </div>
   );
 }

@@ -128,6 +128,8 @@ function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now:
   );
 }
 
+/** Distances of ticks of a count. */
+const WHOLE = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n, 10000 * n, 100000 * n]).sort((a, b) => a - b);
 const HOUR = 3600;
 const QUARTER = 900;
 
@@ -137,7 +139,12 @@ function options(chart: Chart): Omit<Options, "width" | "height"> {
     series: [{}, ...chart.lines.map((line) => series(line, chart.steps ?? false))],
     axes: [
       { splits: () => [-4, -3, -2, -1, 0].map((n) => n * QUARTER), values: (_, ticks) => ticks.map(ago) },
-      { size: 58, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : chart.show(tick))), space: 34 },
+      {
+        size: 58,
+        space: 34,
+        values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : chart.show(tick))),
+        ...(chart.steps && { incrs: WHOLE }),
+      },
     ],
   };
 }
@@ -152,8 +159,7 @@ function series(line: Line, steps: boolean): Series {
   return {
     stroke: colour(line.ink),
     width: 1.75,
-    spanGaps: true,
-    points: { show: false },
+    points: { size: 4, fill: colour(line.ink) },
     ...(line.dash && { dash: line.dash }),
     ...(steps && stepped && { paths: stepped }),
   };

@@ -3,12 +3,27 @@
 import type { AlignedData } from "uplot";
 import type { History, Point } from "../api/types";
 
+/** A line is drawn over so many intervals without a value; a longer gap stays one. */
+const BRIDGED = 24;
+
 export type Value = (point: Point) => number | null;
 
-/** Return seconds before now, and each value at that time. */
+/** Return seconds before now, and each value at that time: null where a line ends, undefined where it goes on. */
 export function columns(history: History, values: readonly Value[]): AlignedData {
   const { points, now } = history;
-  return [points.map((one) => one.t - now), ...values.map((value) => points.map(value))] as AlignedData;
+  return [points.map((one) => one.t - now), ...values.map((value) => bridged(points.map(value)))] as AlignedData;
+}
+
+/** Replace nulls in gaps of at most `longest` by undefined, over which a plot draws its line. */
+export function bridged(values: readonly (number | null)[], longest = BRIDGED): (number | null | undefined)[] {
+  const found: (number | null | undefined)[] = [...values];
+  let last = -1;
+  values.forEach((value, i) => {
+    if (value === null) return;
+    if (last >= 0 && i - last - 1 <= longest) found.fill(undefined, last + 1, i);
+    last = i;
+  });
+  return found;
 }
 
 /** Return a count's value per second, mean over a few intervals so that a plot can be read. */

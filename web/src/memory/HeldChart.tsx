@@ -44,8 +44,8 @@ function options(): Omit<Options, "width" | "height"> {
     scales: { x: { time: false }, y: { range: (_, __, max) => [0, max * 1.08] } },
     series: [
       {},
-      { stroke: colour("muted"), width: 2, dash: [6, 4], fill: colour("plot-fill") },
-      { stroke: colour("ring"), width: 3 },
+      { stroke: colour("muted"), width: 2, dash: [6, 4], fill: colour("plot-fill"), points: { show: false } },
+      { stroke: colour("ring"), width: 3, points: { show: false } },
     ],
     axes: [
       { values: (_, ticks) => ticks.map((tick) => count(tick)), space: 60 },

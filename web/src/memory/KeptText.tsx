@@ -1,4 +1,4 @@
-import { useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Kept, SlotState } from "../api/types";
 import { isRing, keepsWholePrompt, overwrittenPrompt } from "../cache/ring";
 import { count, many, percent } from "../text/format";
@@ -10,6 +10,12 @@ import { type Pick, pick, type Trace } from "./trace";
 export function KeptText({ trace, conversation }: { trace: Trace; conversation: string }) {
   const { kept, texts, slot, fault } = trace;
   const text = useRef<HTMLDivElement>(null);
+  const found = useMemo(() => best(kept, texts, slot), [kept, texts, slot === null]);
+  const first = found[0]?.from;
+  // What is worth seeing of a long prompt is seldom its beginning.
+  useEffect(() => {
+    if (first !== undefined) scrollTo(text.current, first);
+  }, [first]);
   if (fault) return <p class="note">{fault}</p>;
   if (!kept || texts.length === 0) return <p class="note">Shown after the first token of the answer.</p>;
   const show = (p: number) => scrollTo(text.current, p);
@@ -19,7 +25,7 @@ export function KeptText({ trace, conversation }: { trace: Trace; conversation: 
       <Summary kept={kept} slot={slot} />
       <Overview kept={kept} slot={slot} onPick={show} />
       <Legend />
-      <Best kept={kept} texts={texts} slot={slot} onPick={show} />
+      <Best found={found} onPick={show} />
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the text is scrolled with the keyboard */}
       <section class="kept-text" ref={text} tabIndex={0} aria-label="The prompt, shaded by what was kept">
         <Shaded texts={texts} kept={kept} slot={slot} gone={slot ? overwrittenPrompt(slot)[1] : 0} />
@@ -167,18 +173,7 @@ function Picker({ name, size, value, onValue }: PickerProps) {
 const SHOWN = 3;
 
 /** The passages that were kept most, outside the sinks and the ring, which keep whatever comes. */
-function Best({
-  kept,
-  texts,
-  slot,
-  onPick,
-}: {
-  kept: Kept;
-  texts: string[];
-  slot: SlotState | null;
-  onPick: (p: number) => void;
-}) {
-  const found = useMemo(() => best(kept, texts, slot), [kept, texts, slot === null]);
+function Best({ found, onPick }: { found: Passage[]; onPick: (p: number) => void }) {
   if (found.length === 0) return null;
   return (
     <div class="best">
@@ -197,8 +192,8 @@ function Best({
   );
 }
 
-function best(kept: Kept, texts: string[], slot: SlotState | null): Passage[] {
-  if (!slot || !isRing(slot) || keepsWholePrompt(slot)) return [];
+function best(kept: Kept | null, texts: string[], slot: SlotState | null): Passage[] {
+  if (!kept || !slot || !isRing(slot) || keepsWholePrompt(slot)) return [];
   const until = Math.max(slot.sinks, slot.prompt - slot.ring);
   return passages(texts, kept.counts, kept.of, [slot.sinks, until], SHOWN);
 }

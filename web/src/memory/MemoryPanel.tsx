@@ -28,6 +28,7 @@ export function MemoryPanel() {
       )}
       <Section title={trace?.slot ? "Other slots" : "Slots"}>
         <Slots {...(trace?.running && { except: trace.id })} />
+        <Reserved />
       </Section>
     </aside>
   );
@@ -88,7 +89,6 @@ function Own({ trace, slot }: { trace: Trace; slot: SlotState }) {
       </section>
       <Section title="Memory held">
         <HeldChart samples={trace.samples} />
-        <Reserved />
       </Section>
       <Section title="What was kept of your prompt">
         <KeptText trace={trace} conversation={currentId.value} />

@@ -14,7 +14,8 @@ interface Props {
 
 const HEIGHT = { own: 40, other: 18 };
 const HEAD_ROOM = 9;
-const LEAST_LABEL = 46;
+const CHARACTER = 6.4;
+const LABEL_EDGE = 24;
 
 /** A slot as a strip of its entries: sinks, selected, the ring with its write head, free entries. */
 export function Strip({ slot, own = false }: Props) {
@@ -123,21 +124,24 @@ const SHORT: Record<PartKind, string> = {
   unused: "outside budget",
 };
 
+/** Labels at their parts, moved right if the one before needs the room, left out if there is none. */
 function Labels({ place, width }: { place: Placed[]; width: number }) {
-  // A part that is too thin for its label gets it at its left, unless that is taken.
+  let end = 0;
+  const found = place.flatMap(({ part, x }) => {
+    const text = `${count(part.to - part.from)} ${SHORT[part.kind]}`;
+    const left = Math.max(x, end);
+    const right = left + LABEL_EDGE + CHARACTER * text.length;
+    if (right > width + LABEL_EDGE) return [];
+    end = right;
+    return [{ kind: part.kind, text, left }];
+  });
   return (
     <div class="labels" aria-hidden="true">
-      {place.map(({ part, x, w }) => {
-        const isThin = w < LEAST_LABEL;
-        if (isThin && part.kind !== "sinks") return null;
-        const next = place.find((other) => other.x > x);
-        const room = isThin && next ? Math.min(width, 64) : w;
-        return (
-          <span key={part.kind} class={`label label-${part.kind}`} style={{ left: `${x}px`, maxWidth: `${room}px` }}>
-            {count(part.to - part.from)} {SHORT[part.kind]}
-          </span>
-        );
-      })}
+      {found.map(({ kind, text, left }) => (
+        <span key={kind} class={`label swatch swatch-${kind}`} style={{ left: `${left}px` }}>
+          {text}
+        </span>
+      ))}
     </div>
   );
 }

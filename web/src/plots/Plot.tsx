@@ -29,6 +29,7 @@ export function Plot({ label, data, options, height }: Props) {
   return <div class="plot-box" ref={box} role="img" aria-label={label} />;
 }
 
+const X_SIZE = 28;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
 /** Add the page's fonts and lines to a plot's axes. */
@@ -40,7 +41,8 @@ function dressed(options: Omit<Options, "width" | "height">): Omit<Options, "wid
     cursor: { show: false },
     padding: [8, 10, 0, 0],
     ...options,
-    axes: (options.axes ?? []).map((axis) => ({
+    axes: (options.axes ?? []).map((axis, i) => ({
+      ...(i === 0 && { size: X_SIZE }),
       stroke: ink,
       font: FONT,
       grid: line,
