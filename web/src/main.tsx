@@ -12,4 +12,5 @@ if (root) {
   startTheme();
   follow();
   render(<App />, root);
+  performance.mark("shown");
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Point } from "../src/api/types";
-import { bridged } from "../src/dashboard/series";
+import { bridged, isolated } from "../src/dashboard/series";
 import { type State, verdict } from "../src/dashboard/verdict";
 
 const NONE = { p50: null, p95: null, p99: null };
@@ -71,5 +71,10 @@ describe("lines of plots", () => {
       3,
       null,
     ]);
+  });
+
+  it("leave single values, which are drawn as points", () => {
+    expect(isolated([1, null, 2, undefined, 3, null, 4])).toEqual([0, 6]);
+    expect(isolated([null, 5])).toEqual([1]);
   });
 });

@@ -7,7 +7,7 @@ import { draft } from "./editing";
 
 const TOKENS = 7000;
 /** Of one entry, about. */
-const ENTRY_TOKENS = 34;
+const ENTRY_TOKENS = 30;
 const BUDGET = 512;
 const ROOM = 600;
 
@@ -45,7 +45,7 @@ export async function attachExample(): Promise<void> {
   const capacity = limits?.capacity ?? BUDGET;
   update(current.value.id, (old) => ({
     ...old,
-    settings: { ...old.settings, ...(capacity > BUDGET && { budget: String(BUDGET) }) },
+    settings: { ...old.settings, temperature: "0", ...(capacity > BUDGET && { budget: String(BUDGET) }) },
   }));
   draft.value = "Where did the keeper hide the spare key?";
   document.getElementById("composer")?.focus();

@@ -3,7 +3,7 @@ import type { History, Point } from "../api/types";
 import { Plot } from "../plots/Plot";
 import { count, rate, seconds } from "../text/format";
 import { colour } from "../theme";
-import { columns, newest, smooth } from "./series";
+import { columns, isolated, newest, smooth } from "./series";
 
 const HEIGHT = 150;
 
@@ -112,7 +112,8 @@ function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now:
     const value = now[i] ?? null;
     return { ...line, text: value === null ? "–" : chart.show(value) };
   });
-  const label = `${chart.title} over the last hour. Newest: ${said.map((one) => `${one.name} ${one.text}`).join(", ")}.`;
+  const span = spanOf(data[0]);
+  const label = `${chart.title} over the last ${span / 60} minutes. Newest: ${said.map((one) => `${one.name} ${one.text}`).join(", ")}.`;
   return (
     <figure class="card plot">
       <figcaption>
@@ -123,22 +124,32 @@ function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now:
           </span>
         ))}
       </figcaption>
-      <Plot label={label} data={data} height={HEIGHT} options={() => options(chart)} />
+      <Plot label={label} data={data} height={HEIGHT} key={span} options={() => options(chart, span)} />
     </figure>
   );
 }
 
 /** Distances of ticks of a count. */
 const WHOLE = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n, 10000 * n, 100000 * n]).sort((a, b) => a - b);
-const HOUR = 3600;
-const QUARTER = 900;
+/** Seconds that plots may show: a server that started lately has no hour behind it. */
+const SPANS = [300, 900, 1800, 3600];
+const TICKS = 5;
 
-function options(chart: Chart): Omit<Options, "width" | "height"> {
+/** Return the shortest span that holds all points. */
+function spanOf(times: ArrayLike<number | null | undefined>): number {
+  const oldest = -(times[0] ?? 0);
+  return SPANS.find((span) => span >= oldest) ?? oldest;
+}
+
+function options(chart: Chart, span: number): Omit<Options, "width" | "height"> {
   return {
-    scales: { x: { time: false, range: [-HOUR, 0] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    scales: { x: { time: false, range: [-span, 0] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     series: [{}, ...chart.lines.map((line) => series(line, chart.steps ?? false))],
     axes: [
-      { splits: () => [-4, -3, -2, -1, 0].map((n) => n * QUARTER), values: (_, ticks) => ticks.map(ago) },
+      {
+        splits: () => Array.from({ length: TICKS + 1 }, (_, i) => ((i - TICKS) * span) / TICKS),
+        values: (_, ticks) => ticks.map(ago),
+      },
       {
         size: 58,
         space: 34,
@@ -159,7 +170,7 @@ function series(line: Line, steps: boolean): Series {
   return {
     stroke: colour(line.ink),
     width: 1.75,
-    points: { size: 4, fill: colour(line.ink) },
+    points: { show: true, size: 5, fill: colour(line.ink), filter: (plot, i) => isolated(plot.data[i] ?? []) },
     ...(line.dash && { dash: line.dash }),
     ...(steps && stepped && { paths: stepped }),
   };

@@ -26,6 +26,17 @@ export function bridged(values: readonly (number | null)[], longest = BRIDGED): 
   return found;
 }
 
+/** Return the places of values that no line touches, because there is a gap on both sides. */
+export function isolated(values: ArrayLike<number | null | undefined>): number[] {
+  const all = Array.from(values);
+  const ends = (from: number, step: number) => {
+    let i = from + step;
+    while (i in all && all[i] === undefined) i += step;
+    return (all[i] ?? null) === null;
+  };
+  return all.flatMap((value, i) => (typeof value === "number" && ends(i, -1) && ends(i, 1) ? [i] : []));
+}
+
 /** Return a count's value per second, mean over a few intervals so that a plot can be read. */
 export function smooth(history: History, name: "output_tokens" | "prompt_tokens", over = 3): (number | null)[] {
   return history.points.map((_, i, all) => {

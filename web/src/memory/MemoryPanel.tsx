@@ -14,6 +14,9 @@ import { Slots } from "./Slots";
 import { Strip } from "./Strip";
 import { type Trace, traces } from "./trace";
 
+const PREFILLING =
+  "Staging holds your prompt while it is prefilled. Then its slot keeps a part of it, which is shown here.";
+
 export function MemoryPanel() {
   const trace = traces.value.get(currentId.value);
   return (
@@ -24,7 +27,7 @@ export function MemoryPanel() {
       {trace?.slot ? (
         <Own trace={trace} slot={trace.slot} />
       ) : (
-        <p class="note">Send a message to see what its slot keeps.</p>
+        <p class="note">{trace?.running ? PREFILLING : "Send a message to see what its slot keeps."}</p>
       )}
       <Section title={trace?.slot ? "Other slots" : "Slots"}>
         <Slots {...(trace?.running && { except: trace.id })} />

@@ -18,5 +18,12 @@ export function rates(ticks: readonly Tick[]): Rates {
   // An engine that was started again counts from 0.
   const per = (name: "tokens" | "prompt_tokens" | "steps") =>
     Math.max(0, last[name] - first[name]) / (last.t - first.t);
-  return { output: per("tokens"), prompt: per("prompt_tokens"), steps: per("steps") };
+  // Ticks come seldom while nothing happens: the last one says whether anything still does.
+  const output = last.running > 0;
+  const prefill = last.prefilling > 0;
+  return {
+    output: output ? per("tokens") : 0,
+    prompt: prefill ? per("prompt_tokens") : 0,
+    steps: output || prefill ? per("steps") : 0,
+  };
 }

@@ -39,7 +39,7 @@ function dressed(options: Omit<Options, "width" | "height">): Omit<Options, "wid
   return {
     legend: { show: false },
     cursor: { show: false },
-    padding: [8, 10, 0, 0],
+    padding: [8, 18, 0, 0],
     ...options,
     axes: (options.axes ?? []).map((axis, i) => ({
       ...(i === 0 && { size: X_SIZE }),

@@ -90,7 +90,7 @@ export function passages(
   of: number,
   [from, to]: [number, number],
   limit: number,
-  least = 5,
+  least = 8,
 ): Passage[] {
   const found: Passage[] = [];
   let start = from;

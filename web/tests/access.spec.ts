@@ -1,0 +1,76 @@
+import AxeBuilder from "@axe-core/playwright";
+import { expect, type Page, test } from "@playwright/test";
+import { document, finished, message, open, paste, set } from "./page.ts";
+
+/** Return the rules that are broken seriously, with the first element of each. */
+async function faults(page: Page): Promise<string[]> {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  return violations
+    .filter((one) => one.impact === "serious" || one.impact === "critical")
+    .map((one) => `${one.id}: ${one.nodes[0]?.html}`);
+}
+
+for (const colorScheme of ["light", "dark"] as const) {
+  test.describe(`in ${colorScheme} colours`, () => {
+    test.use({ colorScheme });
+
+    test("axe finds nothing serious in the chat", async ({ page }) => {
+      await open(page);
+      expect(await faults(page)).toEqual([]);
+      await set(page, { Budget: "96", "Max tokens": "4" });
+      await paste(page, document(300));
+      await expect(page.getByText(/^\d+ tokens$/)).toBeVisible();
+      await message(page).fill("What is in the cellar?");
+      expect(await faults(page)).toEqual([]);
+      await message(page).press("Enter");
+      await finished(page);
+      await expect(page.getByRole("region", { name: "The prompt, shaded" })).toBeVisible();
+      expect(await faults(page)).toEqual([]);
+      await page.getByRole("button", { name: "Settings" }).click();
+      expect(await faults(page)).toEqual([]);
+    });
+
+    test("axe finds nothing serious in the dashboard", async ({ page }) => {
+      await open(page, "/dashboard");
+      await expect(page.getByText("Tokens per second")).toBeVisible();
+      await page.getByText("The newest intervals as a table").click();
+      expect(await faults(page)).toEqual([]);
+    });
+  });
+}
+
+test("the switch of colours goes against the system's", async ({ page }) => {
+  await page.emulateMedia({ colorScheme: "light" });
+  await open(page);
+  const ground = () => page.evaluate(() => getComputedStyle(window.document.body).backgroundColor);
+  const light = await ground();
+  await page.getByRole("button", { name: "Colours: as the system" }).click();
+  await page.getByRole("button", { name: "Colours: light" }).click();
+  expect(await ground()).not.toBe(light);
+  await page.reload();
+  await expect(page.getByRole("button", { name: "Colours: dark" })).toBeVisible();
+  expect(await ground()).not.toBe(light);
+});
+
+test.describe("on a phone", () => {
+  test.use({ viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true });
+
+  test("the picture is a tab under the chat, and nothing is wider than the screen", async ({ page }) => {
+    await open(page, "/").catch(() => undefined);
+    const fits = () => page.evaluate(() => window.document.documentElement.scrollWidth <= innerWidth);
+    const memory = page.getByRole("complementary", { name: "Memory" });
+    await expect(message(page)).toBeVisible();
+    await expect(memory).toBeHidden();
+    expect(await fits()).toBe(true);
+    await page.getByRole("button", { name: "Memory" }).click();
+    await expect(memory).toBeVisible();
+    await expect(message(page)).toBeHidden();
+    expect(await fits()).toBe(true);
+    await page.getByRole("button", { name: "Conversations" }).click();
+    await expect(page.getByRole("button", { name: "New chat" })).toBeVisible();
+    await page.goto("/dashboard");
+    await expect(page.getByText("Slots now")).toBeVisible();
+    expect(await fits()).toBe(true);
+    expect(await faults(page)).toEqual([]);
+  });
+});

@@ -1,0 +1,152 @@
+import { expect, test } from "@playwright/test";
+import { answer, document, finished, message, open, paste, send, set, stop } from "./page.ts";
+
+test("a question is sent with the keyboard alone, and its answer streams", async ({ page }) => {
+  await open(page);
+  await set(page, { Temperature: "0", "Max tokens": "24" });
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("Name three colours.");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.type("Be brief.");
+  await expect(message(page)).toHaveValue("Name three colours.\nBe brief.");
+  await page.keyboard.press("Enter");
+  await expect(stop(page)).toBeVisible();
+  await expect(answer(page).locator(".prose")).not.toBeEmpty();
+  await finished(page);
+  await expect(answer(page).getByText(/tokens · .* tokens\/s · first after/)).toBeVisible();
+  await expect(page.getByText("The answer is complete").last()).toBeAttached();
+});
+
+test("Escape stops an answer, and it can be asked again and edited", async ({ page }) => {
+  await open(page);
+  await set(page, { Temperature: "0", "Max tokens": "400", "Other fields": '{"ignore_eos": true}' });
+  await message(page).fill("Tell a long story.");
+  await send(page).click();
+  await expect(answer(page).locator(".prose")).not.toBeEmpty();
+  await page.keyboard.press("Escape");
+  await expect(answer(page).getByText("stopped")).toBeVisible();
+  const before = await answer(page).locator(".prose").textContent();
+
+  await set(page, { "Max tokens": "8", "Other fields": "" });
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await finished(page);
+  const again = await answer(page).locator(".prose").textContent();
+  expect(before?.startsWith(again?.slice(0, 12) ?? "-")).toBe(true); // greedy: the same beginning
+
+  await page.getByRole("button", { name: "Edit question" }).click();
+  await expect(message(page)).toHaveValue("Tell a long story.");
+  await message(page).fill("Say hello.");
+  await message(page).press("Enter");
+  await expect(page.getByRole("article", { name: "You" })).toHaveCount(1);
+  await expect(page.getByRole("article", { name: "You" })).toHaveText("Say hello.");
+  await finished(page);
+});
+
+test("an error of the server is shown in its words", async ({ page }) => {
+  await open(page);
+  await set(page, { Budget: "2" });
+  await message(page).fill("Hello");
+  await send(page).click();
+  await expect(page.getByRole("alert")).toContainText(
+    /The server refused\..*kv_budget 2 .*raise it to \d+.*status 400/s,
+  );
+  await set(page, { Budget: "", "Max tokens": "4" });
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await finished(page);
+  await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
+test("a long document is a chip with its number of tokens, and one that is too long says so", async ({ page }) => {
+  await open(page);
+  const [counted] = await Promise.all([
+    page.waitForResponse((response) => response.url().endsWith("/tokenize")),
+    paste(page, document(3000)),
+  ]);
+  const { count } = (await counted.json()) as { count: number };
+  expect(count).toBeGreaterThan(2000);
+  await expect(page.getByText(`${count.toLocaleString("en")} tokens`)).toBeVisible();
+  await expect(message(page)).toHaveValue("");
+  await paste(page, document(9000));
+  await expect(page.getByRole("alert")).toContainText(/The prompt has [\d,]+ tokens and this server takes 8,19\d\./);
+  await expect(send(page)).toBeDisabled();
+  await page.getByRole("button", { name: "Remove Pasted text 2" }).click();
+  await expect(send(page)).toBeEnabled();
+});
+
+test("a file that is dropped becomes a document", async ({ page }) => {
+  await open(page);
+  await page.getByRole("form", { name: "Message" }).evaluate((form) => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(["The sea is calm. ".repeat(20)], "sea.txt", { type: "text/plain" }));
+    form.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+  });
+  await expect(page.getByText("sea.txt")).toBeVisible();
+  await expect(page.getByText(/\d+ tokens$/).first()).toBeVisible();
+});
+
+test("conversations are kept over a reload, renamed, exported and deleted", async ({ page }) => {
+  await open(page);
+  await set(page, { "Max tokens": "4" });
+  for (const text of ["First question", "Second question"]) {
+    await page.keyboard.press("Control+k");
+    await message(page).fill(text);
+    await message(page).press("Enter");
+    await finished(page);
+  }
+  await page.reload();
+  const list = page.getByRole("complementary", { name: "Conversations" });
+  await expect(list.getByRole("listitem")).toHaveCount(2);
+  await list.getByRole("button", { name: "First question", exact: true }).click();
+  await expect(page.getByRole("article", { name: "You" })).toHaveText("First question");
+
+  await list.getByRole("button", { name: "Rename First question" }).click();
+  await page.getByRole("dialog").getByLabel("Title").fill("Mine");
+  await page.keyboard.press("Enter");
+  await expect(list.getByRole("button", { name: "Mine", exact: true })).toBeVisible();
+
+  const [file] = await Promise.all([
+    page.waitForEvent("download"),
+    list.getByRole("button", { name: "Export Mine" }).click(),
+  ]);
+  expect(file.suggestedFilename()).toBe("Mine.json");
+
+  await list.getByRole("button", { name: "Delete Mine" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(list.getByRole("listitem")).toHaveCount(1);
+  await expect(page.getByRole("article", { name: "You" })).toHaveText("Second question");
+});
+
+test("an answer cannot put HTML or scripts into the page", async ({ page }) => {
+  const text =
+    '<img src=x onerror="document.title=1"> [link](javascript:alert(1)) **bold** <b>raw</b>\n\n```js\nlet a = 1 < 2;\n```';
+  const chunk = JSON.stringify({ id: "chatcmpl-1", choices: [{ delta: { content: text }, finish_reason: "stop" }] });
+  await page.route("**/v1/chat/completions", (route) =>
+    route.fulfill({ contentType: "text/event-stream", body: `data: ${chunk}\n\ndata: [DONE]\n\n` }),
+  );
+  await open(page);
+  await message(page).fill("x");
+  await message(page).press("Enter");
+  await finished(page);
+  const prose = answer(page).locator(".prose");
+  await expect(prose.locator("strong")).toHaveText("bold");
+  await expect(prose.locator("img, a, b, script")).toHaveCount(0);
+  await expect(prose).toContainText("<b>raw</b>");
+  await expect(prose.locator("pre")).toHaveText("let a = 1 < 2;");
+});
+
+test("a server with keys is asked with one, which stays in the tab", async ({ page }) => {
+  await page.route(/\/(ringkv|v1|tokenize)/, async (route) => {
+    const sent = route.request().headers().authorization;
+    if (sent === "Bearer secret") return route.continue();
+    return route.fulfill({ status: 401, json: { error: { message: "no API key" } } });
+  });
+  await page.goto("/");
+  const dialog = page.getByRole("dialog", { name: "API key" });
+  await dialog.getByLabel("Key").fill("wrong");
+  await page.keyboard.press("Enter");
+  await expect(dialog.getByText("does not know this key")).toBeVisible();
+  await dialog.getByLabel("Key").fill("secret");
+  await page.keyboard.press("Enter");
+  await expect(page.getByText("smollm2").first()).toBeVisible();
+  expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain("secret");
+});

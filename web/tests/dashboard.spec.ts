@@ -1,0 +1,34 @@
+import { expect, test } from "@playwright/test";
+import { finished, message, open, set } from "./page.ts";
+
+test("the dashboard fills while requests are answered", async ({ page, context }) => {
+  const chat = await context.newPage();
+  await open(chat);
+  await set(chat, { "Max tokens": "300", "Other fields": '{"ignore_eos": true}' });
+  await message(chat).fill("Count to a hundred.");
+  await message(chat).press("Enter");
+
+  await open(page);
+  await page.getByRole("link", { name: "Dashboard" }).click();
+  await expect(page).toHaveURL(/\/dashboard$/);
+  await expect(page.getByText(/^1 of 2$/)).toBeVisible();
+  await expect(page.getByText(/Slot \d: another request, snapstream, \d+ tokens/)).toBeVisible();
+  await expect(page.getByText(/^All well: 1 of 2 slots in use/)).toBeVisible();
+  const throughput = page.getByRole("img", {
+    name: /Tokens per second over the last \d+ minutes\. Newest: output [1-9.]/,
+  });
+  await expect(throughput).toBeVisible();
+  await finished(chat);
+  await expect(page.getByRole("img", { name: /Time to first token .* p50 [\d.]+ m?s/ })).toBeVisible();
+  await expect(page.getByRole("img", { name: /Evicted tokens/ })).toBeVisible();
+  await page.getByText("The newest intervals as a table").click();
+  await expect(page.getByRole("table").getByRole("row").nth(1)).toBeVisible();
+  await page.getByRole("link", { name: "Chat" }).click();
+  await expect(message(page)).toBeVisible();
+});
+
+test("a server that does not answer is said to be lost", async ({ page }) => {
+  await page.route("**/ringkv/live*", (route) => route.abort());
+  await page.goto("/dashboard");
+  await expect(page.getByRole("alert").first()).toContainText("The server does not answer");
+});
