@@ -9,6 +9,9 @@
 # make clients run OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark and schemathesis against the server
 #              (half an hour; installs them; needs data sets, see docs/accuracy.md)
 # make report  write the tables and plots of README and docs from the measurements
+# make web     check, test and build the web page's front end (needs Node)
+# make test-web  the page in a browser against a real server; fails if the built page is not of its sources
+# make screenshots  draw docs/web-chat.png and docs/web-dashboard.png
 # make device  on a machine with a GPU, run its tests and benchmark; installs nothing (set PYTHON to one with torch)
 # Each can be run again; installing is skipped until pyproject.toml or constraints.txt changes.
 
@@ -16,7 +19,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx avx2 check bench peers traffic clients report device dev clean
+.PHONY: help demo test amx avx2 check bench peers traffic clients report device web check-web test-web screenshots dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -81,8 +84,27 @@ device:
 	@PYTHONPATH=src $(PYTHON) -m pytest -q tests/device; tests=$$?; \
 	PYTHONPATH=src $(PYTHON) -m bench.device $(DEVICE) && exit $$tests
 
+web: check-web
+	@cd web && npm run --silent build
+
+check-web: web/node_modules/.package-lock.json
+	@echo "biome, tsc: the front end"
+	@cd web && npm run --silent check && npm run --silent unit
+
+test-web: dev check-web
+	@cd web && npm run --silent build -- --outDir dist --logLevel warn
+	@diff -r web/dist src/ringkv/server/web || { echo "the built page is not of its sources: run make web"; exit 1; }
+	@cd web && npm run --silent test || { tail -n 20 server.log; exit 1; }
+
+screenshots: dev web/node_modules/.package-lock.json
+	@cd web && npm run --silent screenshots
+
+web/node_modules/.package-lock.json: web/package-lock.json web/package.json
+	@cd web && npm ci --silent
+	@touch $@
+
 dev:
 	@$(PYTHON) scripts/install.py dev
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis web/node_modules web/dist web/test-results

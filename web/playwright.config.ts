@@ -4,7 +4,8 @@ import { defineConfig } from "@playwright/test";
 import { browser, freePort, serverCommand } from "./tests/server.ts";
 
 // Workers read this file too, and must find the port that the first reading chose.
-const port = (process.env.RINGKV_WEB_PORT ??= String(await freePort()));
+const port = process.env.RINGKV_WEB_PORT ?? String(await freePort());
+process.env.RINGKV_WEB_PORT = port;
 const address = `http://127.0.0.1:${port}`;
 
 export default defineConfig({
@@ -20,8 +21,6 @@ export default defineConfig({
     command: serverCommand(port),
     url: `${address}/ready`,
     timeout: 300_000,
-    stdout: "ignore",
-    stderr: "pipe",
     gracefulShutdown: { signal: "SIGTERM", timeout: 20_000 },
   },
 });

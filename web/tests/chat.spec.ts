@@ -3,7 +3,7 @@ import { answer, document, finished, message, open, paste, send, set, stop } fro
 
 test("a question is sent with the keyboard alone, and its answer streams", async ({ page }) => {
   await open(page);
-  await set(page, { Temperature: "0", "Max tokens": "24" });
+  await set(page, { Temperature: "0", "Max tokens": "12" });
   await page.keyboard.press("Control+k");
   await page.keyboard.type("Name three colours.");
   await page.keyboard.press("Shift+Enter");
@@ -19,7 +19,7 @@ test("a question is sent with the keyboard alone, and its answer streams", async
 
 test("Escape stops an answer, and it can be asked again and edited", async ({ page }) => {
   await open(page);
-  await set(page, { Temperature: "0", "Max tokens": "400", "Other fields": '{"ignore_eos": true}' });
+  await set(page, { Temperature: "0", "Max tokens": "300", "Other fields": '{"ignore_eos": true}' });
   await message(page).fill("Tell a long story.");
   await send(page).click();
   await expect(answer(page).locator(".prose")).not.toBeEmpty();

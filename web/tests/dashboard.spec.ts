@@ -4,7 +4,7 @@ import { finished, message, open, set } from "./page.ts";
 test("the dashboard fills while requests are answered", async ({ page, context }) => {
   const chat = await context.newPage();
   await open(chat);
-  await set(chat, { "Max tokens": "300", "Other fields": '{"ignore_eos": true}' });
+  await set(chat, { "Max tokens": "60", "Other fields": '{"ignore_eos": true}' });
   await message(chat).fill("Count to a hundred.");
   await message(chat).press("Enter");
 

@@ -12,10 +12,11 @@ export function browser() {
   return { executablePath: process.env.CHROMIUM ?? found(), args: ["--no-sandbox"] };
 }
 
-/** A small server that starts quickly: no graphs are compiled. */
+/** A small server that starts quickly: no graphs are compiled. It writes to server.log. */
 export function serverCommand(port: string): string {
   const ringkv = process.env.RINGKV ?? `${ROOT}.venv/bin/ringkv`;
-  return `exec ${ringkv} serve --model smollm2 --slots 2 --kv-budget 256 --max-prompt 8192 --graphs off --port ${port}`;
+  const settings = "--model smollm2 --slots 2 --kv-budget 256 --max-prompt 8192 --graphs off";
+  return `exec ${ringkv} serve ${settings} --port ${port} >server.log 2>&1`;
 }
 
 export function freePort(): Promise<number> {

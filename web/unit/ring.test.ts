@@ -152,7 +152,7 @@ describe("parts of a slot", () => {
     expect(isRing(full)).toBe(false);
     expect(parts(full).map((part) => part.kind)).toEqual(["appended", "free"]);
     expect(wraps(full)).toBe(0);
-    expect(inWords(full)).toBe("6 entries in use, 2 free, nothing is overwritten");
+    expect(inWords(full)).toBe("6 entries in use, nothing is overwritten, 2 free");
   });
 });
 

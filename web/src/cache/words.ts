@@ -18,9 +18,14 @@ import {
 
 /** Return such as "4 sinks, 380 selected, ring of 128, write head at 37, wrapped 2 times". */
 export function inWords(slot: Shape): string {
-  const said = parts(slot).flatMap((part) => PART_WORDS[part.kind](part, slot));
-  return [...said, ...ringWords(slot)].join(", ");
+  const said = (empty: boolean) =>
+    parts(slot)
+      .filter((part) => EMPTY.has(part.kind) === empty)
+      .flatMap((part) => PART_WORDS[part.kind](part, slot));
+  return [...said(false), ...ringWords(slot), ...said(true)].join(", ");
 }
+
+const EMPTY = new Set<Part["kind"]>(["free", "unused"]);
 
 const size = (part: Part) => part.to - part.from;
 

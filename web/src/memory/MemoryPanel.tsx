@@ -17,6 +17,9 @@ import { type Trace, traces } from "./trace";
 const PREFILLING =
   "Staging holds your prompt while it is prefilled. Then its slot keeps a part of it, which is shown here.";
 
+const UNSEEN = "The answer was too short for its slot to be seen.";
+const NOTHING = "Send a message to see what its slot keeps.";
+
 export function MemoryPanel() {
   const trace = traces.value.get(currentId.value);
   return (
@@ -24,10 +27,11 @@ export function MemoryPanel() {
       <h2>Memory</h2>
       <Figures />
       <Explain />
-      {trace?.slot ? (
-        <Own trace={trace} slot={trace.slot} />
-      ) : (
-        <p class="note">{trace?.running ? PREFILLING : "Send a message to see what its slot keeps."}</p>
+      {trace?.slot ? <Own trace={trace} slot={trace.slot} /> : <p class="note">{whyNoSlot(trace)}</p>}
+      {trace?.id && (
+        <Section title="What was kept of your prompt">
+          <KeptText trace={trace} conversation={currentId.value} />
+        </Section>
       )}
       <Section title={trace?.slot ? "Other slots" : "Slots"}>
         <Slots {...(trace?.running && { except: trace.id })} />
@@ -35,6 +39,12 @@ export function MemoryPanel() {
       </Section>
     </aside>
   );
+}
+
+function whyNoSlot(trace: Trace | undefined): string {
+  if (!trace) return NOTHING;
+  if (trace.running) return PREFILLING;
+  return trace.id ? UNSEEN : NOTHING;
 }
 
 function Section({ title, children }: { title: string; children: ComponentChildren }) {
@@ -92,9 +102,6 @@ function Own({ trace, slot }: { trace: Trace; slot: SlotState }) {
       </section>
       <Section title="Memory held">
         <HeldChart samples={trace.samples} />
-      </Section>
-      <Section title="What was kept of your prompt">
-        <KeptText trace={trace} conversation={currentId.value} />
       </Section>
     </>
   );

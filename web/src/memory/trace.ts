@@ -2,7 +2,7 @@
 
 import { effect, signal } from "@preact/signals";
 import { ApiError, getJson } from "../api/client";
-import { hello, model, tick } from "../api/live";
+import { hello, model, recentTicks, tick } from "../api/live";
 import { promptTexts } from "../api/tokens";
 import type { Kept, SlotState, Tick, WireMessage } from "../api/types";
 
@@ -53,6 +53,8 @@ export function beginTrace(conversation: string, messages: WireMessage[]): void 
 
 export function traceId(conversation: string, id: string): void {
   change(conversation, (old) => ({ ...old, id }));
+  // Its slot may have been in ticks already, and a short answer may be in no later one.
+  for (const now of recentTicks.peek()) follow(now);
   void Promise.all([loadTexts(conversation, id), loadKept(conversation)]);
 }
 
@@ -101,14 +103,13 @@ function words(error: unknown): string {
 /** Add what a tick says of the page's own requests. */
 export function follow(now: Tick): void {
   for (const [conversation, trace] of traces.peek()) {
-    if (!trace.running) continue;
-    const slot = now.slots.find((one) => one.id === trace.id);
+    const slot = trace.id && now.slots.find((one) => one.id === trace.id);
     if (slot) change(conversation, (old) => withSlot(old, slot));
   }
 }
 
 function withSlot(old: Trace, slot: SlotState): Trace {
-  if (old.slot?.seen === slot.seen) return old;
+  if (old.slot && old.slot.seen >= slot.seen) return old;
   const each = hello.peek()?.limits.entry_bytes ?? 0;
   const sample = (seen: number) => ({ seen, held: slot.bytes, full: seen * each });
   // The slot has its size from the start, whatever prefill has done.
