@@ -1,10 +1,10 @@
 import { expect, test } from "@playwright/test";
-import { finished, message, open, set } from "./page.ts";
+import { finished, message, open, set, stop } from "./page.ts";
 
 test("the dashboard fills while requests are answered", async ({ page, context }) => {
   const chat = await context.newPage();
   await open(chat);
-  await set(chat, { "Max tokens": "60", "Other fields": '{"ignore_eos": true}' });
+  await set(chat, { "Max tokens": "2000", "Other fields": '{"ignore_eos": true}' });
   await message(chat).fill("Count to a hundred.");
   await message(chat).press("Enter");
 
@@ -18,11 +18,12 @@ test("the dashboard fills while requests are answered", async ({ page, context }
     name: /Tokens per second over the last \d+ minutes\. Newest: output [1-9.]/,
   });
   await expect(throughput).toBeVisible();
-  await finished(chat);
   await expect(page.getByRole("img", { name: /Time to first token .* p50 [\d.]+ m?s/ })).toBeVisible();
   await expect(page.getByRole("img", { name: /Evicted tokens/ })).toBeVisible();
   await page.getByText("The newest intervals as a table").click();
   await expect(page.getByRole("table").getByRole("row").nth(1)).toBeVisible();
+  await stop(chat).click();
+  await finished(chat);
   await page.getByRole("link", { name: "Chat" }).click();
   await expect(message(page)).toBeVisible();
 });
