@@ -1,6 +1,6 @@
 import AxeBuilder from "@axe-core/playwright";
 import { expect, type Page, test } from "@playwright/test";
-import { document, finished, message, open, paste, set } from "./page.ts";
+import { document, finished, message, open, ownWords, paste, set } from "./page.ts";
 
 /** Return the rules that are broken seriously, with the first element of each. */
 async function faults(page: Page): Promise<string[]> {
@@ -17,12 +17,13 @@ for (const colorScheme of ["light", "dark"] as const) {
     test("axe finds nothing serious in the chat", async ({ page }) => {
       await open(page);
       expect(await faults(page)).toEqual([]);
-      await set(page, { Budget: "96", "Max tokens": "4" });
+      await set(page, { Budget: "96", "Max tokens": "60", "Other fields": '{"ignore_eos": true}' });
       await paste(page, document(500));
       await expect(page.getByText(/^\d+ tokens$/)).toBeVisible();
       await message(page).fill("What is in the cellar?");
       expect(await faults(page)).toEqual([]);
       await message(page).press("Enter");
+      await expect(ownWords(page)).toBeVisible();
       await finished(page);
       await expect(page.getByRole("region", { name: "The prompt, shaded" })).toBeVisible();
       expect(await faults(page)).toEqual([]);

@@ -31,7 +31,8 @@ test("Escape stops an answer, and it can be asked again and edited", async ({ pa
   await page.getByRole("button", { name: "Answer again" }).click();
   await finished(page);
   const again = await answer(page).locator(".prose").textContent();
-  expect(before?.startsWith(again?.slice(0, 12) ?? "-")).toBe(true); // greedy: the same beginning
+  const same = Math.min(before?.length ?? 0, again?.length ?? 0);
+  expect(again?.slice(0, same)).toBe(before?.slice(0, same)); // greedy
 
   await page.getByRole("button", { name: "Edit question" }).click();
   await expect(message(page)).toHaveValue("Tell a long story.");

@@ -40,7 +40,7 @@ test("the page counts wraps by its formula as the server does", async ({ page })
 
 test("the prompt is shaded by what was kept, by layer and head too", async ({ page }) => {
   await open(page);
-  await set(page, { Budget: "96", Temperature: "0", "Max tokens": "4" });
+  await set(page, { Budget: "96", Temperature: "0", "Max tokens": "1500", "Other fields": '{"ignore_eos": true}' });
   await paste(page, document(600));
   await message(page).fill("Which item is beside the boxes?");
   await message(page).press("Enter");
@@ -48,20 +48,21 @@ test("the prompt is shaded by what was kept, by layer and head too", async ({ pa
   await expect(text).toContainText("Item 0 of the list");
   await expect(text).toContainText("Which item is beside the boxes?");
   expect(await text.locator(".k0").count()).toBeGreaterThan(0);
-  expect(await text.locator(".role-sink.k5").count()).toBeGreaterThan(0);
+  await expect(text.locator(".role-sink.k5").first()).toBeVisible();
   expect(await text.locator(".role-ring").count()).toBeGreaterThan(0);
   await expect(page.getByText(/Each head keeps 96 of \d+ prompt tokens/)).toBeVisible();
   const all = await text.innerHTML();
-  await page.getByLabel("layer").selectOption("3");
-  await page.getByLabel("head").selectOption("1");
-  await expect(page.getByText(/Each head keeps 96 of .* kept by no head\./)).toBeVisible();
+  await page.getByRole("combobox", { name: "layer" }).selectOption("3");
+  await page.getByRole("combobox", { name: "head" }).selectOption("1");
+  await expect(page.getByText(/This head keeps 96 of \d+ prompt tokens\./)).toBeVisible();
   expect(await text.innerHTML()).not.toBe(all);
+  await page.keyboard.press("Escape");
   await finished(page);
 });
 
 test("a prompt that fits is kept whole, and a request for a full cache has no ring", async ({ page }) => {
   await open(page);
-  await set(page, { "Max tokens": "4" });
+  await set(page, { "Max tokens": "60", "Other fields": '{"ignore_eos": true}' });
   await page.getByLabel("Cache policy").selectOption("full");
   await message(page).fill("Hi");
   await message(page).press("Enter");

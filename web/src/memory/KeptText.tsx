@@ -89,18 +89,19 @@ function titleOf(run: Run, kept: Kept, gone: number): string {
 }
 
 function Summary({ kept, slot }: { kept: Kept; slot: SlotState | null }) {
-  const nowhere = kept.counts.filter((n) => n === 0).length;
-  const mean = kept.counts.reduce((sum, n) => sum + n, 0) / kept.of;
-  const whole = slot && keepsWholePrompt(slot);
-  return (
-    <p class="words">
-      {whole
-        ? `The prompt of ${many(kept.tokens, "token")} fits, so all of it is kept.`
-        : `Each head keeps ${count(mean)} of ${count(kept.tokens)} prompt tokens, and chooses for itself: ${percent(
-            nowhere / Math.max(1, kept.tokens),
-          )} were kept by no head${kept.of === 1 ? "" : ` of ${count(kept.of)}`}.`}
-    </p>
-  );
+  return <p class="words">{slot && keepsWholePrompt(slot) ? fitsWords(kept) : keptWords(kept)}</p>;
+}
+
+function fitsWords(kept: Kept): string {
+  return `The prompt of ${many(kept.tokens, "token")} fits, so all of it is kept.`;
+}
+
+function keptWords({ counts, of, tokens }: Kept): string {
+  const mean = counts.reduce((sum, n) => sum + n, 0) / of;
+  const share = `${count(mean)} of ${count(tokens)} prompt tokens`;
+  if (of === 1) return `This head keeps ${share}.`;
+  const nowhere = counts.filter((n) => n === 0).length / Math.max(1, tokens);
+  return `Each head keeps ${share}, and selects its own: ${percent(nowhere)} were kept by none of ${count(of)} heads.`;
 }
 
 function Legend() {
@@ -131,11 +132,11 @@ function Legend() {
 interface PickersProps {
   kept: Kept;
   picked: Pick;
-  onPick: (chosen: Pick) => void;
+  onPick: (chosen: Partial<Pick>) => void;
 }
 
 function Pickers({ kept, picked, onPick }: PickersProps) {
-  const set = (name: keyof Pick) => (value: number | null) => onPick({ ...picked, [name]: value });
+  const set = (name: keyof Pick) => (value: number | null) => onPick({ [name]: value });
   return (
     <p class="pickers">
       <Picker name="layer" size={kept.layers} value={picked.layer} onValue={set("layer")} />

@@ -63,23 +63,24 @@ export function endTrace(conversation: string): void {
 }
 
 /** Count another layer or head in the picture of a prompt. */
-export function pick(conversation: string, pick: Pick): void {
-  change(conversation, (old) => ({ ...old, pick }));
+export function pick(conversation: string, chosen: Partial<Pick>): void {
+  change(conversation, (old) => ({ ...old, pick: { ...old.pick, ...chosen } }));
   void loadKept(conversation);
 }
 
 async function loadKept(conversation: string): Promise<void> {
   const trace = traces.value.get(conversation);
   if (!trace?.id) return;
-  const { id } = trace;
-  const { layer, head } = trace.pick;
+  const { id, pick } = trace;
+  const { layer, head } = pick;
   const query = new URLSearchParams();
   if (model.value) query.set("model", model.value);
   if (layer !== null) query.set("layer", String(layer));
   if (head !== null) query.set("head", String(head));
   try {
     const kept = await getJson<Kept>(`/ringkv/kept/${encodeURIComponent(id)}?${query}`);
-    changeRequest(conversation, id, (old) => ({ ...old, kept, fault: "" }));
+    // Answers may come in another order than they were asked for.
+    changeRequest(conversation, id, (old) => (old.pick === pick ? { ...old, kept, fault: "" } : old));
   } catch (error) {
     changeRequest(conversation, id, (old) => ({ ...old, fault: words(error) }));
   }
