@@ -13,9 +13,9 @@ export function browser() {
 }
 
 /** A small server that starts quickly: no graphs are compiled. It writes to server.log. */
-export function serverCommand(port: string): string {
+export function serverCommand(port: string, budget = 256): string {
   const ringkv = process.env.RINGKV ?? `${ROOT}.venv/bin/ringkv`;
-  const settings = "--model smollm2 --slots 2 --kv-budget 256 --max-prompt 8192 --graphs off";
+  const settings = `--model smollm2 --slots 2 --kv-budget ${budget} --max-prompt 8192 --graphs off`;
   return `exec ${ringkv} serve ${settings} --port ${port} >server.log 2>&1`;
 }
 
