@@ -18,7 +18,7 @@ export default defineConfig({
   reporter: [["list"]],
   use: { baseURL: address, viewport: { width: 1440, height: 900 }, launchOptions: browser() },
   webServer: {
-    command: serverCommand(port),
+    command: serverCommand({ model: "smollm2", budget: 256, port }),
     url: `${address}/ready`,
     timeout: 300_000,
     gracefulShutdown: { signal: "SIGTERM", timeout: 20_000 },

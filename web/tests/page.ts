@@ -9,9 +9,9 @@ export const answer = (page: Page) => page.getByRole("article", { name: "Answer"
 export const ownWords = (page: Page) => page.getByTestId("own-words");
 
 /** Wait until the page hears from the server. */
-export async function open(page: Page, path = "/"): Promise<void> {
+export async function open(page: Page, path = "/", model = "smollm2"): Promise<void> {
   await page.goto(path);
-  await expect(page.getByText("smollm2").first()).toBeVisible();
+  await expect(page.getByText(model).first()).toBeVisible();
 }
 
 /** Ask for a short greedy answer, which is the same every time. */

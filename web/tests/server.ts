@@ -12,11 +12,17 @@ export function browser() {
   return { executablePath: process.env.CHROMIUM ?? found(), args: ["--no-sandbox"] };
 }
 
+export interface Serve {
+  model: string;
+  budget: number;
+  port: string;
+}
+
 /** A small server that starts quickly: no graphs are compiled. It writes to server.log. */
-export function serverCommand(port: string, budget = 256): string {
+export function serverCommand({ model, budget, port }: Serve): string {
   const ringkv = process.env.RINGKV ?? `${ROOT}.venv/bin/ringkv`;
-  const settings = `--model smollm2 --slots 2 --kv-budget ${budget} --max-prompt 8192 --graphs off`;
-  return `exec ${ringkv} serve ${settings} --port ${port} >server.log 2>&1`;
+  const settings = `--model ${model} --slots 2 --kv-budget ${budget} --max-prompt 8192 --graphs off --port ${port}`;
+  return `exec ${ringkv} serve ${settings} >server.log 2>&1`;
 }
 
 export function freePort(): Promise<number> {

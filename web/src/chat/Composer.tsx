@@ -4,7 +4,18 @@ import { count } from "../text/format";
 import { Icon } from "../ui/Icon";
 import { CacheFields } from "./CacheFields";
 import { type Conversation, newId, wireMessages } from "./conversations";
-import { attach, attached, attachFiles, countLater, detach, isLong, overLimit, refused, total } from "./documents";
+import {
+  attach,
+  attached,
+  attachFiles,
+  countLater,
+  countNothing,
+  detach,
+  isLong,
+  overLimit,
+  refused,
+  total,
+} from "./documents";
 import { beforeEdit, cancelEdit, draft, editing } from "./editing";
 import { running, send, stop } from "./exchange";
 import { DocChip } from "./Messages";
@@ -33,7 +44,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
   const tooLong = isEmpty ? "" : overLimit(total.value);
 
   useEffect(() => {
-    if (isEmpty) total.value = null;
+    if (isEmpty) countNothing();
     else countLater(drafted(conversation));
   }, [draft.value, attached.value, conversation.id, conversation.settings.system, isEmpty]);
 

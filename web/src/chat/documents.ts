@@ -53,6 +53,12 @@ export const total = signal<number | null>(null);
 
 let counting = new AbortController();
 
+/** Forget the count, also one that is under way. */
+export function countNothing(): void {
+  counting.abort();
+  total.value = null;
+}
+
 /** Count the prompt, once typing pauses. */
 export function countLater(messages: WireMessage[], wait = 400): void {
   counting.abort();

@@ -4,7 +4,7 @@ import { bytes, count } from "../text/format";
 import { colour } from "../theme";
 import type { Sample } from "./trace";
 
-const HEIGHT = 150;
+const HEIGHT = 118;
 
 /** Memory that a request holds, flat, under what a full cache would hold, rising. */
 export function HeldChart({ samples }: { samples: readonly Sample[] }) {
