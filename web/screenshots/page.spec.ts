@@ -50,7 +50,8 @@ test.describe("the chat", () => {
 });
 
 const MINUTES = 5;
-const BURSTS = [0, 1, 1, 2, 3, 5, 4, 2, 1, 0, 1, 2];
+const BURSTS = [1, 1, 2, 3, 4, 5, 3, 2, 1, 1, 0, 3];
+const SOON = 1200;
 const EVERY = 5000;
 
 test.describe("the dashboard", () => {
@@ -68,6 +69,8 @@ test.describe("the dashboard", () => {
       for (let k = 0; k < burst; k++) asked.push(ask(request, 120 + 140 * ((3 * i + k) % 7)));
       await page.waitForTimeout(EVERY);
     }
+    asked.push(ask(request, 300), ask(request, 500));
+    await page.waitForTimeout(SOON);
     await shoot(page, "web-dashboard.png");
     await Promise.all(asked);
   });
@@ -77,7 +80,7 @@ async function ask(request: APIRequestContext, tokens: number): Promise<void> {
   const content = `${document(tokens)}\nWhich item is the last one?`;
   const data = {
     messages: [{ role: "user", content }],
-    max_tokens: 24,
+    max_tokens: 64,
     ignore_eos: true,
     cache_salt: String(Math.random()),
   };

@@ -132,7 +132,7 @@ function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now:
 /** Distances of ticks of a count. */
 const WHOLE = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n, 10000 * n, 100000 * n]).sort((a, b) => a - b);
 /** Seconds that plots may show: a server that started lately has no hour behind it. */
-const SPANS = [300, 900, 1800, 3600];
+const SPANS = [300, 600, 900, 1800, 3600];
 const TICKS = 5;
 
 /** Return the shortest span that holds all points. */

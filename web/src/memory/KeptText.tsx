@@ -11,7 +11,7 @@ export function KeptText({ trace, conversation }: { trace: Trace; conversation: 
   const { kept, texts, slot, fault } = trace;
   const text = useRef<HTMLDivElement>(null);
   const found = useMemo(() => best(kept, texts, slot), [kept, texts, slot === null]);
-  const first = found[0]?.from;
+  const first = kept ? inMiddle(found, kept.tokens)?.from : undefined;
   // What is worth seeing of a long prompt is seldom its beginning.
   useEffect(() => {
     if (first !== undefined) scrollTo(text.current, first);
@@ -171,7 +171,9 @@ function Picker({ name, size, value, onValue }: PickerProps) {
   );
 }
 
-const SHOWN = 3;
+const SHOWN = 5;
+/** Parts of a prompt that are mostly kept anyway: what a chat begins with, and the newest tokens. */
+const EDGE = 0.1;
 
 /** The passages that were kept most, outside the sinks and the ring, which keep whatever comes. */
 function Best({ found, onPick }: { found: Passage[]; onPick: (p: number) => void }) {
@@ -197,6 +199,11 @@ function best(kept: Kept | null, texts: string[], slot: SlotState | null): Passa
   if (!kept || !slot || !isRing(slot) || keepsWholePrompt(slot)) return [];
   const until = Math.max(slot.sinks, slot.prompt - slot.ring);
   return passages(texts, kept.counts, kept.of, [slot.sinks, until], SHOWN);
+}
+
+/** Return the best passage that is neither at the beginning nor at the end, if there is one. */
+function inMiddle(found: Passage[], tokens: number): Passage | undefined {
+  return found.find((one) => one.from > EDGE * tokens && one.to < (1 - EDGE) * tokens) ?? found[0];
 }
 
 function scrollTo(box: HTMLElement | null, p: number): void {
