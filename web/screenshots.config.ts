@@ -1,7 +1,7 @@
 /**
  * Draws the pictures of README.md: a browser of fixed size against real servers.
  *
- * The chat is with a model that can answer. The dashboard's server has a fast one, and five minutes of requests.
+ * The chat is with a model that can answer. The dashboard's server has a fast one, and some minutes of requests.
  */
 
 import { defineConfig } from "@playwright/test";

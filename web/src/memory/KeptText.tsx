@@ -171,7 +171,7 @@ function Picker({ name, size, value, onValue }: PickerProps) {
   );
 }
 
-const SHOWN = 5;
+const SHOWN = 3;
 /** Parts of a prompt that are mostly kept anyway: what a chat begins with, and the newest tokens. */
 const EDGE = 0.1;
 
