@@ -5,7 +5,7 @@ import struct
 
 from ringkv.base.engine import Limits
 from ringkv.base.events import Failed, Finished, KVUsage, Token, TokenLogprob, Usage
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.messages import (
     Cancel,
     Events,
@@ -41,7 +41,7 @@ MESSAGES = [
     Watch(True),
     Slots((StagedPrompt("r", 9, 4),), (SlotState(1, "r", "snapstream", 9, 12, 8, 4, 2, 6, 4, 2, 2, 8, 640),)),
     FetchKept(7, "r"),
-    Kept(7, KeptTokens("key-1", 9, (1, 1), "snapstream", 8, b"\xff\x80\x0f\x00")),
+    Kept(7, KeptTokens("key-1", 9, (1, 1), "snapstream", Layout(9, 4, 2, 2, 6, 4, 2, True), b"\xff\x80\x0f\x00")),
     Kept(8, None),
     Fatal("DoesNotFit", "needs 9 GB"),
 ]

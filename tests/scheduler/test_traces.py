@@ -7,7 +7,7 @@ import pytest
 import toy
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler import traces
@@ -64,13 +64,8 @@ def test_a_loop_remembers_requests_with_the_field_and_reads_no_others() -> None:
         loop.step()
     found = loop.kept("a")
     assert found is not None
-    assert (found.owner, found.tokens, found.heads, found.policy, found.capacity) == (
-        "key-1",
-        40,
-        (1, 1),
-        "streaming",
-        16,
-    )
+    assert (found.owner, found.tokens, found.heads, found.policy) == ("key-1", 40, (1, 1), "streaming")
+    assert found.layout == Layout(40, 4, 0, 12, 4, 4, 12, wraps=True)
     bits = np.unpackbits(np.frombuffer(found.bits, np.uint8).reshape(2, -1), axis=1)[:, :40]  # type: ignore[arg-type]
     assert bits.tolist() == [[1] * 4 + [0] * 24 + [1] * 12] * 2
     assert loop.kept("b") is None

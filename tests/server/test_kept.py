@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import toy
 
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import KeptTokens
@@ -63,8 +64,9 @@ def kept(served: Served, id: str, **query: Any) -> httpx.Response:
 def test_each_token_is_counted_by_the_heads_that_kept_it(traced: Served, query: dict[str, Any], of: int) -> None:
     got = kept(traced, id := asked(traced), **query).json()
     assert got.pop("counts") == [of * one for one in KEPT]
+    ring = {"sinks": 4, "selected": 0, "protected": 4, "base": 4, "ring": 20, "again": 20}
     want = {"id": id, "tokens": 40, "layers": 3, "heads": 3, "of": of, "policy": "streaming", "budget": 24}
-    assert got == want
+    assert got == want | {"layout": ring}
 
 
 def test_a_prompt_that_is_kept_whole_is_all_ones(traced: Served) -> None:
@@ -150,7 +152,7 @@ def test_counts_are_those_of_a_loop_over_bits() -> None:
     n = 21
     layers = [np.stack([rng.permutation(n)[:9] for _ in range(heads)]) for heads in (2, 1)]
     layers[1][0, -3:] = -1  # a head that holds fewer
-    kept = KeptTokens("", n, (2, 1), "snapstream", 9, packed(layers, n))
+    kept = KeptTokens("", n, (2, 1), "snapstream", toy.layout(n, KVChoice(budget=9), 9), packed(layers, n))
     held = [{int(token) for token in row if token >= 0} for layer in layers for row in layer]
     for layer, head, rows in (
         (None, None, [0, 1, 2]),

@@ -60,6 +60,17 @@ test("the prompt is shaded by what was kept, by layer and head too", async ({ pa
   await finished(page);
 });
 
+test("an answer of one token, which no tick shows, has its picture too", async ({ page }) => {
+  await open(page);
+  await set(page, { ...LONG, "Max tokens": "1" });
+  await paste(page, document(500));
+  await message(page).press("Enter");
+  await finished(page);
+  await expect(ownWords(page)).toContainText(/^4 sinks, 32 selected, ring of 12, .*wrapped 0 times/);
+  await expect(ownWords(page)).toContainText(/\d+ tokens seen when prefill ended, 48 in the slot, \d+ evicted/);
+  await expect(page.locator(".own .head")).toHaveCount(1);
+});
+
 test("a prompt that fits is kept whole, and a request for a full cache has no ring", async ({ page }) => {
   await open(page);
   await set(page, { "Max tokens": "60", "Other fields": '{"ignore_eos": true}' });

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, Scored, Token
 from ringkv.base.histogram import Histogram
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.request import Request
 
 
@@ -181,14 +181,14 @@ class KeptTokens:
 
     owner: of the request. tokens: n, of its prompt. heads: key-value heads of each layer, H of all together; with
     ranks, those of the first one. bits: H rows of n bits in whole bytes, the highest bit of each first, layer by layer;
-    None if every token was kept. capacity: entries that the slot may hold.
+    None if every token was kept. layout: that of its choice.
     """
 
     owner: str
     tokens: int
     heads: tuple[int, ...]
     policy: str
-    capacity: int
+    layout: Layout
     bits: bytes | None
 
 

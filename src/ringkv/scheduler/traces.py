@@ -40,7 +40,7 @@ class Traces:
             bits = None if all(layout.live(n) == n for layout in layouts) else packed(kept(), n)
         except InvalidRequest:  # the engine does not know it
             return
-        found = KeptTokens(request.owner, n, self._heads, choice.policy, layouts[0].capacity, bits)
+        found = KeptTokens(request.owner, n, self._heads, choice.policy, layouts[0], bits)
         self._found[answer_id(request.id)] = found
         while len(self._found) > REQUESTS or self._bytes > BYTES:
             del self._found[next(iter(self._found))]

@@ -191,6 +191,17 @@ class Version(Document):
     version: str
 
 
+class SlotLayout(Document):
+    """The fields of a slot in a tick of /ringkv/live that do not change while its request runs."""
+
+    sinks: int
+    selected: int
+    protected: int
+    base: int
+    ring: int
+    again: int
+
+
 class Kept(Document):
     """counts: for each prompt token, how many of `of` key-value heads kept it. budget: entries of its slot."""
 
@@ -202,6 +213,7 @@ class Kept(Document):
     counts: list[int]
     policy: str
     budget: int
+    layout: SlotLayout
 
 
 class StepTimes(Document):

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from ringkv.base.errors import UnknownRequest
 from ringkv.base.messages import KeptTokens
-from ringkv.server.documents import EVENTS, History, Kept, errors
+from ringkv.server.documents import EVENTS, History, Kept, SlotLayout, errors
 from ringkv.server.drain import Drain
 from ringkv.server.history import Histories
 from ringkv.server.kept_counts import counts, rows_of
@@ -51,7 +51,8 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
             of=len(rows),
             counts=await asyncio.to_thread(counts, found, rows),
             policy=found.policy,
-            budget=found.capacity,
+            budget=found.layout.capacity,
+            layout=SlotLayout.model_validate(found.layout, from_attributes=True),
         )
 
     @router.get("/ringkv/history", responses=errors(404))

@@ -25,18 +25,22 @@ export interface Hello {
   heads: number;
 }
 
-/** A slot in use: integers of its Layout (docs/policies.md), and how many tokens it has seen. */
-export interface SlotState {
-  slot: number;
-  id: string;
-  policy: string;
-  prompt: number;
-  seen: number;
+/** Integers of a slot's Layout (docs/policies.md). */
+export interface SlotLayout {
   sinks: number;
   selected: number;
   protected: number;
   base: number;
   ring: number;
+}
+
+/** A slot in use, and how many tokens it has seen. */
+export interface SlotState extends SlotLayout {
+  slot: number;
+  id: string;
+  policy: string;
+  prompt: number;
+  seen: number;
   capacity: number;
   bytes: number;
 }
@@ -71,6 +75,7 @@ export interface Kept {
   counts: number[];
   policy: string;
   budget: number;
+  layout: SlotLayout;
 }
 
 export interface Percentiles {

@@ -82,5 +82,6 @@ export function nextWords(slot: Shape, text = ""): string {
 }
 
 export function evictedWords(slot: Shape): string {
-  return `${count(slot.seen)} tokens seen, ${count(live(slot))} in the slot, ${count(evicted(slot))} evicted`;
+  const when = slot.seen === slot.prompt ? " when prefill ended" : "";
+  return `${count(slot.seen)} tokens seen${when}, ${count(live(slot))} in the slot, ${count(evicted(slot))} evicted`;
 }

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import type { Kept, SlotState } from "../api/types";
-import { isRing, keepsWholePrompt, overwrittenPrompt } from "../cache/ring";
+import type { Kept } from "../api/types";
+import { isRing, keepsWholePrompt, overwrittenPrompt, type Shape } from "../cache/ring";
 import { count, many, percent } from "../text/format";
 import { LEVELS, type Passage, passages, type Run, runs } from "../text/pieces";
 import { Overview } from "./Overview";
@@ -37,7 +37,7 @@ export function KeptText({ trace, conversation }: { trace: Trace; conversation: 
 interface ShadedProps {
   texts: string[];
   kept: Kept;
-  slot: SlotState | null;
+  slot: Shape | null;
   /** Ring tokens of the prompt before this position have been overwritten. */
   gone: number;
 }
@@ -88,7 +88,7 @@ function titleOf(run: Run, kept: Kept, gone: number): string {
     : `${where}: ${ROLE_WORDS[run.role]}, kept by ${count(mean)} of ${count(kept.of)}`;
 }
 
-function Summary({ kept, slot }: { kept: Kept; slot: SlotState | null }) {
+function Summary({ kept, slot }: { kept: Kept; slot: Shape | null }) {
   return <p class="words">{slot && keepsWholePrompt(slot) ? fitsWords(kept) : keptWords(kept)}</p>;
 }
 
@@ -195,7 +195,7 @@ function Best({ found, onPick }: { found: Passage[]; onPick: (p: number) => void
   );
 }
 
-function best(kept: Kept | null, texts: string[], slot: SlotState | null): Passage[] {
+function best(kept: Kept | null, texts: string[], slot: Shape | null): Passage[] {
   if (!kept || !slot || !isRing(slot) || keepsWholePrompt(slot)) return [];
   const until = Math.max(slot.sinks, slot.prompt - slot.ring);
   return passages(texts, kept.counts, kept.of, [slot.sinks, until], SHOWN);

@@ -1,6 +1,5 @@
 import type { ComponentChildren } from "preact";
 import { hello, recentTicks, tick } from "../api/live";
-import type { SlotState } from "../api/types";
 import { budget, isRing, nextOverwritten } from "../cache/ring";
 import { evictedWords, inWords, nextWords } from "../cache/words";
 import { currentId } from "../chat/conversations";
@@ -12,7 +11,7 @@ import { KeptText } from "./KeptText";
 import { rates } from "./rates";
 import { Slots } from "./Slots";
 import { Strip } from "./Strip";
-import { type Trace, traces } from "./trace";
+import { type Held, type Trace, traces } from "./trace";
 
 const PREFILLING =
   "Staging holds your prompt while it is prefilled. Then its slot keeps a part of it, which is shown here.";
@@ -79,7 +78,7 @@ export function Figure({ name, value }: { name: string; value: string }) {
   );
 }
 
-function Own({ trace, slot }: { trace: Trace; slot: SlotState }) {
+function Own({ trace, slot }: { trace: Trace; slot: Held }) {
   const next = nextOverwritten(slot);
   const text = next === null ? "" : (trace.texts[next] ?? "");
   return (

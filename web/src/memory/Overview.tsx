@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
-import type { Kept, SlotState } from "../api/types";
+import type { Kept } from "../api/types";
+import type { Shape } from "../cache/ring";
 import { count } from "../text/format";
 import { overview, roleOf } from "../text/pieces";
 import { colour, colours } from "../theme";
@@ -10,7 +11,7 @@ const BAR = 3;
 
 interface Props {
   kept: Kept;
-  slot: SlotState | null;
+  slot: Shape | null;
   onPick: (position: number) => void;
 }
 
@@ -46,7 +47,7 @@ export function Overview({ kept, slot, onPick }: Props) {
 
 const ROLE_COLOURS = { sink: "sinks", ring: "ring", prompt: "selected" } as const;
 
-function draw(canvas: HTMLCanvasElement, kept: Kept, slot: SlotState | null, width: number): void {
+function draw(canvas: HTMLCanvasElement, kept: Kept, slot: Shape | null, width: number): void {
   const density = devicePixelRatio || 1;
   canvas.width = width * density;
   canvas.height = HEIGHT * density;

@@ -4,7 +4,8 @@ import { effect, signal } from "@preact/signals";
 import { ApiError, getJson } from "../api/client";
 import { hello, model, recentTicks, tick } from "../api/live";
 import { promptTexts } from "../api/tokens";
-import type { Kept, SlotState, Tick, WireMessage } from "../api/types";
+import type { Kept, Tick, WireMessage } from "../api/types";
+import type { Shape } from "../cache/ring";
 
 /** Bytes that a request held, and that a full cache would hold, after so many tokens. */
 export interface Sample {
@@ -19,13 +20,16 @@ export interface Pick {
   head: number | null;
 }
 
+/** What is shown of a request's slot. */
+export type Held = Shape & { bytes: number };
+
 export interface Trace {
   /** The request's id; "" until its answer begins. */
   id: string;
   messages: WireMessage[];
   samples: Sample[];
   /** The newest state of its slot, which stays after the answer. */
-  slot: SlotState | null;
+  slot: Held | null;
   running: boolean;
   texts: string[];
   kept: Kept | null;
@@ -80,10 +84,18 @@ async function loadKept(conversation: string): Promise<void> {
   try {
     const kept = await getJson<Kept>(`/ringkv/kept/${encodeURIComponent(id)}?${query}`);
     // Answers may come in another order than they were asked for.
-    changeRequest(conversation, id, (old) => (old.pick === pick ? { ...old, kept, fault: "" } : old));
+    changeRequest(conversation, id, (old) =>
+      old.pick === pick ? withSlot({ ...old, kept, fault: "" }, afterPrefill(kept)) : old,
+    );
   } catch (error) {
     changeRequest(conversation, id, (old) => ({ ...old, fault: words(error) }));
   }
+}
+
+/** Return a slot as prefill left it: a short answer may be in no tick. */
+function afterPrefill({ policy, tokens, budget, layout }: Kept): Held {
+  const bytes = hello.peek()?.limits.slot_bytes ?? 0;
+  return { policy, prompt: tokens, seen: tokens, capacity: budget, bytes, ...layout };
 }
 
 async function loadTexts(conversation: string, id: string): Promise<void> {
@@ -109,7 +121,7 @@ export function follow(now: Tick): void {
   }
 }
 
-function withSlot(old: Trace, slot: SlotState): Trace {
+function withSlot(old: Trace, slot: Held): Trace {
   if (old.slot && old.slot.seen >= slot.seen) return old;
   const each = hello.peek()?.limits.entry_bytes ?? 0;
   const sample = (seen: number) => ({ seen, held: slot.bytes, full: seen * each });
