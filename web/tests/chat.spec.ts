@@ -150,4 +150,17 @@ test("a server with keys is asked with one, which stays in the tab", async ({ pa
   await page.keyboard.press("Enter");
   await expect(page.getByText("smollm2").first()).toBeVisible();
   expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain("secret");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await expect(page.getByRole("dialog").getByRole("button", { name: "Save" })).toBeVisible();
+  await expect(page.getByRole("link", { name: "All fields" })).toHaveCount(0); // a link cannot send the key
+});
+
+test("the settings lead to all fields of a request", async ({ page }) => {
+  await open(page);
+  await page.getByRole("button", { name: "Settings" }).click();
+  const [docs] = await Promise.all([
+    page.waitForEvent("popup"),
+    page.getByRole("link", { name: "All fields" }).click(),
+  ]);
+  await expect(docs.getByText("kv_budget").first()).toBeVisible();
 });

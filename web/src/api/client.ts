@@ -28,6 +28,11 @@ export function giveKey(key: string | null): void {
   give(Boolean(key));
 }
 
+/** Whether requests are sent with a key, which links cannot send. */
+export function hasKey(): boolean {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
 /** Send a request; ask for a key and repeat it if the server wants one. Raises ApiError. */
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   for (;;) {

@@ -1,4 +1,5 @@
 import { useId, useState } from "preact/hooks";
+import { hasKey } from "../api/client";
 import { Dialog } from "../ui/Dialog";
 import { type Conversation, update } from "./conversations";
 import { requestFields, type Settings } from "./settings";
@@ -69,9 +70,11 @@ export function SettingsDialog({ conversation, onClose }: Props) {
           </p>
         )}
         <p class="dialog-foot">
-          <a href="/docs" target="_blank" rel="noreferrer">
-            All fields
-          </a>
+          {!hasKey() && (
+            <a href="/docs" target="_blank" rel="noreferrer">
+              All fields
+            </a>
+          )}
           <span class="push" />
           <button type="submit" class="primary">
             Save
