@@ -25,12 +25,18 @@ def build(source: Path, target: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the source distribution as pip builds it."""
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
     folder = tmp_path_factory.mktemp("package")
     with tarfile.open(build(ROOT, "sdist", folder)) as sdist:
         sdist.extractall(folder, filter="data")
-    return build(next(path for path in folder.glob("ringkv-*") if path.is_dir()), "wheel", folder)
+    return next(path for path in folder.glob("ringkv-*") if path.is_dir())
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path) -> Path:
+    """The wheel, built from the source distribution as pip builds it."""
+    return build(unpacked, "wheel", unpacked.parent)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +57,15 @@ def test_the_wheel_has_every_file_of_the_source_tree(wheel: Path) -> None:
         packaged = {name for name in opened.namelist() if ".dist-info/" not in name}
     assert packaged == expected
     assert {Path(name).suffix for name in packaged} >= {".py", ".cpp", ".h", ".toml", ".html", ".typed"}
+
+
+def test_the_source_distribution_has_the_web_pages_sources_and_nothing_that_is_made_of_them(unpacked: Path) -> None:
+    ignored = (ROOT / "web" / ".gitignore").read_text(encoding="utf-8").split()
+    made = [ROOT / "web" / name for name in ignored]
+    sources = {path for path in (ROOT / "web").rglob("*") if path.is_file() and not {path, *path.parents} & {*made}}
+    assert ROOT / "web" / "package-lock.json" in sources
+    packaged = {ROOT / path.relative_to(unpacked) for path in (unpacked / "web").rglob("*") if path.is_file()}
+    assert packaged == sources
 
 
 def test_the_wheel_opens_its_data_files_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
