@@ -162,5 +162,6 @@ test("the settings lead to all fields of a request", async ({ page }) => {
     page.waitForEvent("popup"),
     page.getByRole("link", { name: "All fields" }).click(),
   ]);
-  await expect(docs.getByText("kv_budget").first()).toBeVisible();
+  await expect(docs.getByRole("heading").first()).toBeVisible();
+  await expect(docs.getByText("kv_budget").first()).toBeAttached(); // folded below its request
 });
