@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.answers import pack, records, unpack
 from bench.data import DATA
 from bench.results import table
-from bench.studies import ABOUT, FORMAT_OF, STUDIES
+from bench.studies import ABOUT, OPTIONS_OF, STUDIES
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report.page import write
@@ -51,11 +51,7 @@ def main() -> None:
 def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
     with show_progress() as report:
         seconds = 0.0 if args.estimate else 60 * args.minutes
-        options = Options(
-            slots=args.slots,
-            graphs=args.graphs,
-            kv_format=FORMAT_OF.get(args.study, "plain"),
-        )
+        options = Options(slots=args.slots, graphs=args.graphs, **OPTIONS_OF.get(args.study, {}))
         for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
             print(sentence)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import WATCHING, HeadBudgets, KVChoice
@@ -20,6 +21,7 @@ SNAPKV_LONGBENCH = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  
 OURS = KVChoice(select=replace(WIDE_SELECTOR, window=32))  # our default now, which scored better
 SNAPKV = replace(KVPRESS, policy="snapkv")
 KEYDIFF = KVChoice(select=KeyDiff())
+KVZIP = KVChoice(select=KVzip())
 EXPECTED = KVChoice(select=ExpectedAttention(window=64))
 FULL = Cell(KVChoice(policy="full"))
 WITHOUT_WINDOW = (TOVA(), KeyDiff(), KVzip())
@@ -29,8 +31,13 @@ SLOTS: Mapping[str, PlaneFormat] = {f"slots-{one}-qwen": one for one in STUDIED}
 CODE: Mapping[str, PlaneFormat] = {f"code-{one}-qwen": one for one in STUDIED}
 CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUDIED, "turbo4", "zipcache")}
 READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
-FORMAT_OF: Mapping[str, PlaneFormat] = {**SLOTS, **CODE, **CHAINS, **READING}
+OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
+    **{study: {"kv_format": form} for study, form in {**SLOTS, **CODE, **CHAINS, **READING}.items()},
+    "workspace-qwen": {"prefill_workspace": 4096},
+    "lookups-16-qwen": {"kv_page": 16},
+}
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
+LONG_READING = ("narrativeqa", "multifieldqa_en", "2wikimqa", "musique")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 LOOKED_UP = ("registers", "dictionary_75", "dictionary_140")
@@ -140,9 +147,10 @@ def shares() -> list[Cell]:
 
 
 def divided() -> list[Cell]:
-    """Return our default and KeyDiff at half of the prompt, by what heads divide."""
+    """Return our default and KeyDiff at half of the prompt, by what heads divide; then what else weighs or divides."""
     choices = (replace(choice, heads=heads) for choice in (KVChoice(), KEYDIFF) for heads in DIVIDED)
-    return [FULL, *(Cell(choice, "2x") for choice in choices)]
+    others = KVChoice(heads="pyramid"), KVChoice(weigh="values"), KVZIP, replace(KVZIP, heads="global")
+    return [FULL, *(Cell(choice, "2x") for choice in (*choices, *others))]
 
 
 def later(*budgets: str) -> list[Cell]:
@@ -193,6 +201,9 @@ ABOUT: Mapping[str, str] = {
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
     "inside-qwen": "RULER with the question in the prompt, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
+    "lookups-16-qwen": "Look-ups of lookups-qwen with another seed, in pages of 16 entries, Qwen2.5-Coder-1.5B",
+    "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
+    "workspace-qwen": "LongBench in a workspace of 4k, the prompts of pages-longbench-qwen, Qwen2.5-Coder-1.5B",
     "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "heads-qwen": "RULER with the question later, heads that divide the entries, Qwen2.5-Coder-1.5B",
@@ -224,6 +235,9 @@ STUDIES: Mapping[str, Study] = {
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
     "inside-qwen": Study(QWEN, LATER_TASKS, at_a_quarter(), (4096,), count=10, seed=7),
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
+    "lookups-16-qwen": Study(QWEN, LOOKED_UP[1:], later("4x"), (10_240,), ("next",), count=10, seed=9),
+    "pages-longbench-qwen": Study(QWEN, LONG_READING, at_a_quarter(), (8192,), count=6, seed=9),
+    "workspace-qwen": Study(QWEN, LONG_READING, [Cell(KVChoice(), "4x")], (8192,), count=6, seed=9),
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),

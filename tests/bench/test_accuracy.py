@@ -11,13 +11,22 @@ from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.tasks.catalogue import select_tasks
 
+BESIDE_ANOTHER = "workspace-qwen"  # a full cache is not prefilled in a workspace
 
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES.keys())
-def test_a_study_has_existing_tasks_and_the_full_cache_first(study):
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_has_existing_tasks_and_the_full_cache_first(name):
+    study = STUDIES[name]
     assert select_tasks(study.tasks)
     labels = [cell.label for cell in study.cells]
-    assert labels[0] == "full"
+    assert labels[0] == ("snapstream 4x" if name == BESIDE_ANOTHER else "full")
     assert len(set(labels)) == len(labels)
+
+
+def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it():
+    study, other = STUDIES[BESIDE_ANOTHER], STUDIES["pages-longbench-qwen"]
+    assert replace(study, cells=other.cells) == other
+    assert set(study.cells) < set(other.cells)
 
 
 def test_each_selection_setting_differs_from_kvpress_settings():

@@ -1,7 +1,8 @@
 import pytest
+from typer import BadParameter
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.cli.counts import parse_count
+from ringkv.cli.counts import parse_count, token_count
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,13 @@ def test_none_stays_none() -> None:
 def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^tokens is"):
         parse_count(text, "tokens")
+
+
+@pytest.mark.parametrize(("value", "count"), [(4096, 4096), ("32k", 32_768)])
+def test_a_flag_takes_what_a_user_writes_and_what_a_configuration_file_has(value: str | int, count: int) -> None:
+    assert token_count(value) == count
+
+
+def test_a_flag_with_anything_else_is_a_usage_error() -> None:
+    with pytest.raises(BadParameter, match="10x"):
+        token_count("10x")

@@ -39,19 +39,20 @@ test.describe("the chat", () => {
     await expect(page.getByText(/^[\d,]+ tokens$/)).toBeVisible();
     await page.getByText("What am I looking at?").click();
     const question =
-      "Where did the keeper hide the spare key? Then explain in a few points what a lens of a lighthouse does.";
+      "Where did the keeper hide the spare key? Then write a short Python function that counts a word in such a log.";
     await message(page).fill(question);
     await set(page, { "Max tokens": "400" });
     await message(page).press("Enter");
     await expect(page.locator(".dial text").first()).toHaveText("1", { timeout: 900_000 });
     await expect(page.getByRole("region", { name: "The prompt, shaded" })).toBeVisible();
+    await expect(page.locator("pre code").first()).toContainText("return", { timeout: 900_000 });
     await shoot(page, "web-chat.png");
   });
 });
 
 const MINUTES = 4;
 const BURSTS = [1, 1, 2, 3, 4, 5, 3, 2, 1, 1, 0, 3];
-const SOON = 1200;
+const SOON = 7000; // until an interval of the history has ended
 const EVERY = 5000;
 
 test.describe("the dashboard", () => {
@@ -69,18 +70,18 @@ test.describe("the dashboard", () => {
       for (let k = 0; k < burst; k++) asked.push(ask(request, 120 + 140 * ((3 * i + k) % 7)));
       await page.waitForTimeout(EVERY);
     }
-    asked.push(ask(request, 300), ask(request, 500));
+    asked.push(ask(request, 300, 800), ask(request, 500, 800));
     await page.waitForTimeout(SOON);
     await shoot(page, "web-dashboard.png");
     await Promise.all(asked);
   });
 });
 
-async function ask(request: APIRequestContext, tokens: number): Promise<void> {
+async function ask(request: APIRequestContext, tokens: number, output = 64): Promise<void> {
   const content = `${document(tokens)}\nWhich item is the last one?`;
   const data = {
     messages: [{ role: "user", content }],
-    max_tokens: 64,
+    max_tokens: output,
     ignore_eos: true,
     cache_salt: String(Math.random()),
   };

@@ -2,6 +2,8 @@
 
 import re
 
+from typer import BadParameter
+
 from ringkv.base.errors import InvalidRequest
 
 
@@ -13,3 +15,13 @@ def parse_count(text: str | None, name: str) -> int | None:
     if found is None:
         raise InvalidRequest(f"{name} is {text!r}; write a count such as 7000 or 128k (which is 131,072)", name)
     return int(float(found[1]) * {"": 1, "k": 2**10, "m": 2**20}[found[2].lower()])
+
+
+def token_count(value: str | int) -> int:
+    """Parse a flag's count, or the number that a configuration file has. Raises `typer.BadParameter`."""
+    try:
+        count = parse_count(str(value), "the count")
+    except InvalidRequest as error:
+        raise BadParameter(str(error)) from error
+    assert count is not None
+    return count

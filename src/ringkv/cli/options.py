@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringkv.base.sampling import SamplingParams
+from ringkv.cli.counts import token_count
 from ringkv.cli.option import option
 from ringkv.cli.settings import CACHE
 from ringkv.plan.kv_settings import (
@@ -36,6 +37,7 @@ AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one 
 
 
 _cache, _machine = partial(option, CACHE), partial(option, MACHINE)
+_tokens = partial(_machine, metavar="TOKENS", parser=token_count)
 _sampling = partial(option, SAMPLING, show_default=True)
 
 
@@ -53,10 +55,9 @@ class _Models:
 class _Workspace:
     prefill_workspace: Annotated[
         int | None,
-        _machine(
+        _tokens(
             "--prefill-workspace",
-            "TOKENS",
-            "Staged tokens of one prompt at most; a longer prompt is compressed while it is prefilled. "
+            help="Staged tokens of one prompt at most; a longer prompt is compressed while it is prefilled. "
             "Default: the longest prompt, so that prompts are prefilled exactly.",
         ),
     ] = None
@@ -66,15 +67,14 @@ class _Workspace:
 class _Lengths(_Workspace):
     prompt_tokens: Annotated[
         int | None,
-        _machine(
+        _tokens(
             "--max-prompt",
-            "TOKENS",
-            "Longest prompt. Default: the model's context, at most 32768, or less if memory is short.",
+            help="Longest prompt, such as 32k. Default: the model's context, at most 32k, or less if memory is short.",
         ),
     ] = None
     output_tokens: Annotated[
         int | None,
-        _machine("--max-output", "TOKENS", "Longest output with policy full; 1024 by default."),
+        _tokens("--max-output", help="Longest output with policy full; 1024 by default."),
     ] = None
 
 

@@ -94,6 +94,8 @@ def study(
             help='Instead of tasks, your own prompts: a JSON object on each line with "prompt" and, if you have them, '
             '"question", "answers" and "max_tokens". Without answers the full cache\'s count as right.',
             rich_help_panel=STUDY,
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     to: Annotated[
