@@ -29,7 +29,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source distribution, unpacked."""
     folder = tmp_path_factory.mktemp("package")
     with tarfile.open(build(ROOT, "sdist", folder)) as sdist:
-        sdist.extractall(folder, filter="data")
+        sdist.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # 3.11.4 has it
     return next(path for path in folder.glob("ringkv-*") if path.is_dir())
 
 

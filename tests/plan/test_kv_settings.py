@@ -21,6 +21,7 @@ from ringkv.server.schemas import ChatBody, CompletionBody
 
 START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_page", "kv_digest", "kv_tier", "kv_profile"}
 REQUEST_ALONE = {"kv_protect"}
+OBSERVES = {"kv_trace"}  # of HTTP; it changes nothing of the cache
 
 
 def ours(names: Any) -> set[str]:
@@ -41,7 +42,7 @@ def test_python_command_line_and_http_take_the_same_settings() -> None:
     python = ours(one.name for one in fields(Options))
     assert python == ours(one.name for one in fields(ConversationOptions)) == flags("serve") == set(AT_START)
     for body in (ChatBody, CompletionBody, ResponsesBody):
-        assert ours(body.model_fields) == (python - START_ALONE) | REQUEST_ALONE
+        assert ours(body.model_fields) == (python - START_ALONE) | REQUEST_ALONE | OBSERVES
 
 
 def test_every_field_of_a_choice_and_every_parameter_of_a_selector_is_a_setting() -> None:
