@@ -96,7 +96,10 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
         ),
         (["serve", "smollm2"], "unexpected smollm2; name a model with --model; see ringkv serve --help"),
         (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
-        (["generate", "--kv-budget", "abc", "x"], "invalid value for '--kv-budget': give a whole number; see"),
+        (
+            ["generate", "--kv-budget", "abc", "x"],
+            "invalid value for '--kv-budget': give a whole number, such as 7000 or 32k",
+        ),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
         (["pull"], "missing argument 'NAME'; give one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),

@@ -2,6 +2,7 @@ import re
 from dataclasses import replace
 from unittest.mock import Mock
 
+import pytest
 from toy import ToyEngine, limits
 
 from ringkv.base.engine import Limits, RankBytes
@@ -64,13 +65,16 @@ def test_the_text_says_why_a_policy_was_chosen() -> None:
     assert lines == ["policy: streaming, budget 512", "policy: streaming, budget 512 (auto: every token fits)"]
 
 
-def test_the_text_says_that_pages_are_read_of_all_entries() -> None:
-    paged = toy("toy")
-    paged.engine.default_kv = KVChoice("arkvale", budget=64)
+@pytest.mark.parametrize(
+    ("budget", "read"),
+    [(256, 256), (250, 224), (8, 128)],
+    ids=["whole pages", "rounded down", "at least the sinks' page, two newest ones and another"],
+)
+def test_the_text_says_how_many_entries_a_step_reads_in_pages(budget: int, read: int) -> None:
+    paged = toy("toy", replace(LIMITS, page=32, capacity=512))
+    paged.engine.default_kv = KVChoice("arkvale", budget=budget)
     line = welcome([paged], ("127.0.0.1", 80)).splitlines()[2]
-    assert (
-        line == f"policy: arkvale, budget 64: a step reads so many of a slot's {paged.engine.limits.capacity:,} entries"
-    )
+    assert line == f"policy: arkvale, budget {budget}: a step reads {read} of a slot's 512 entries"
 
 
 def test_the_text_names_the_directory_and_the_space_of_files_that_hold_entries() -> None:

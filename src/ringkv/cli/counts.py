@@ -22,6 +22,6 @@ def token_count(value: str | int) -> int:
     try:
         count = parse_count(str(value), "the count")
     except InvalidRequest as error:
-        raise BadParameter(str(error)) from error
+        raise BadParameter("give a whole number, such as 7000 or 32k (which is 32,768)") from error
     assert count is not None
     return count

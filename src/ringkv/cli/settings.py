@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-import typer
-
+from ringkv.cli.counts import token_count
+from ringkv.cli.option import option
 from ringkv.plan.kv_settings import AT_START, Setting, setting_of
 
 CACHE = "Cache"  # panel of --help
 TYPES: dict[type, Any] = {int: int, bool: bool}  # all others are strings, parsed where they are checked
+PARSERS: dict[type, Any] = {int: token_count}
 
 
 def annotation(name: str, hint: Any) -> Any:
@@ -23,4 +24,5 @@ def flag(name: str) -> Any:
 
 def _option(name: str, setting: Setting) -> Any:
     flags = setting.flags or "--" + name.replace("_", "-")
-    return typer.Option(flags, metavar=setting.unit, help=setting.described, rich_help_panel=CACHE, show_default=False)
+    parser = PARSERS.get(setting.kind)
+    return option(CACHE, flags, setting.unit, setting.described, parser=parser)

@@ -25,12 +25,10 @@ from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.turns import Turns, check_turns
 from ringkv.models.config import ModelConfig
 from ringkv.models.slot_formats import (
+    check_choice_of_request,
     check_heads_of_request,
-    check_pages_of_request,
     check_profile,
     check_residents_of_request,
-    check_reviews_of_request,
-    check_weigh,
     policies_of_requests,
 )
 
@@ -99,9 +97,7 @@ class LocalEngine:
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_turns(choice, self.lanes.groups, self.config.kv_format)
         check_heads_of_request(self.lanes.groups, choice.heads)
-        check_pages_of_request(self.lanes.groups, choice)
-        check_reviews_of_request(self.lanes.groups, choice)
-        check_weigh(self.lanes.groups, choice)
+        check_choice_of_request(self.lanes.groups, choice)
         check_profile(choice.heads, bool(self.config.head_shares))
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")

@@ -136,6 +136,13 @@ def check_weigh(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
             raise InvalidRequest(f"kv_weigh {choice.weigh} {why}; choose none", "kv_weigh")
 
 
+def check_choice_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
+    """Raise InvalidRequest, naming the setting, if an engine's slots cannot do what a request chooses."""
+    check_pages_of_request(groups, choice)
+    check_reviews_of_request(groups, choice)
+    check_weigh(groups, choice)
+
+
 def check_pages_of_request(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
     """Raise InvalidRequest, naming the setting, if a request wants to read pages of slots that have none."""
     if not choice.reads_pages or any(group.pages for group in groups):
@@ -186,10 +193,7 @@ def policies_of_requests(groups: Sequence[LayerGroup], default: KVChoice) -> Ite
     """Yield the policies that a request may choose while its other settings are the engine's."""
     for policy in POLICIES:
         with suppress(InvalidRequest):
-            choice = replace(default, policy=policy)
-            check_pages_of_request(groups, choice)
-            check_reviews_of_request(groups, choice)
-            check_weigh(groups, choice)
+            check_choice_of_request(groups, replace(default, policy=policy))
             yield policy
 
 

@@ -3,11 +3,13 @@
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY
 from ringkv.base.engine import Limits
 from ringkv.base.kv import KVChoice
+from ringkv.base.page_counts import PageCounts
 from ringkv.plan.units import show_bytes
 from ringkv.server.serving import LoadedModel
 
@@ -46,8 +48,10 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
 
 def _budget(kv: KVChoice, limits: Limits) -> str:
     budget = kv.budget or limits.capacity
-    held = f": a step reads so many of a slot's {limits.capacity:,} entries" if kv.policy == "arkvale" else ""
-    return f"budget {budget:,}{held}"
+    if kv.policy != "arkvale":
+        return f"budget {budget:,}"
+    read = PageCounts.of_choice(replace(kv, budget=budget), limits.page).most * limits.page
+    return f"budget {budget:,}: a step reads {min(read, limits.capacity):,} of a slot's {limits.capacity:,} entries"
 
 
 def _chosen(why: str) -> str:
