@@ -11,6 +11,7 @@ const SLOT: Shape = {
   protected: 3,
   base: 1,
   ring: 3,
+  again: 3,
   capacity: 6,
 };
 

@@ -6,6 +6,7 @@ import {
   entryOf,
   evicted,
   inRing,
+  isReviewed,
   isRing,
   keepsWholePrompt,
   live,
@@ -71,6 +72,7 @@ function write(sinks: number, selected: number, ring: number, prompt: number, ge
     protected: fixed,
     base,
     ring: capacity - fixed,
+    again: capacity - fixed,
     capacity,
   };
   return [shape, { entries, wraps: wrapped }];
@@ -148,11 +150,67 @@ describe("parts of a slot", () => {
   });
 
   it("have no ring if nothing is overwritten", () => {
-    const full: Shape = { ...write(1, 3, 4, 4, 2)[0], policy: "full", sinks: 0, protected: 0, base: 0, ring: 8 };
+    const full: Shape = {
+      ...write(1, 3, 4, 4, 2)[0],
+      policy: "full",
+      sinks: 0,
+      protected: 0,
+      base: 0,
+      ring: 8,
+      again: 8,
+    };
     expect(isRing(full)).toBe(false);
     expect(parts(full).map((part) => part.kind)).toEqual(["appended", "free"]);
     expect(wraps(full)).toBe(0);
     expect(inWords(full)).toBe("6 entries in use, nothing is overwritten, 2 free");
+  });
+});
+
+/** Append tokens to a list; a review of a full one leaves all but `evicts` of them, wherever these were. */
+function append(capacity: number, evicts: number, prompt: number, generated: number): [Shape, number] {
+  let held = Math.min(prompt, capacity - 2);
+  const protectedEntries = Math.min(held, 3);
+  const first = held;
+  for (let p = 0; p < generated; p++) {
+    if (held === capacity) held -= evicts;
+    held += 1;
+  }
+  const shape: Shape = {
+    policy: "h2o",
+    prompt,
+    seen: prompt + generated,
+    sinks: protectedEntries,
+    selected: 0,
+    protected: protectedEntries,
+    base: prompt - first + protectedEntries,
+    ring: capacity - protectedEntries,
+    again: evicts,
+    capacity,
+  };
+  return [shape, held];
+}
+
+describe("a slot with reviews", () => {
+  const cases = [1, 2, 4].flatMap((evicts) =>
+    Array.from({ length: 20 }, (_, generated) => [evicts, generated] as const),
+  );
+
+  it.each(cases)("agrees if a review evicts %i and %i were generated", (evicts, generated) => {
+    const [slot, held] = append(12, evicts, 30, generated);
+    expect(isReviewed(slot)).toBe(true);
+    expect(isRing(slot)).toBe(false);
+    expect(live(slot)).toBe(held);
+    expect(evicted(slot)).toBe(slot.seen - held);
+    expect(nextEntry(slot)).toBe(held === 12 ? 12 - evicts : held);
+    expect(nextOverwritten(slot)).toBe(null);
+  });
+
+  it("says that a review evicts, and no token overwrites another", () => {
+    const [slot] = append(12, 4, 30, 2);
+    expect(inWords(slot)).toBe("3 sinks, 9 entries in use, a review evicts 4 at a time");
+    expect(nextWords(slot)).toBe(
+      "A review evicts the 4 entries with the lowest scores. Then the next token goes into entry 8.",
+    );
   });
 });
 
@@ -166,6 +224,7 @@ describe("words", () => {
     protected: 384,
     base: 4,
     ring: 128,
+    again: 128,
     capacity: 512,
   };
 
@@ -177,7 +236,17 @@ describe("words", () => {
   it("say what the next token overwrites", () => {
     expect(nextWords(slot, " key")).toContain(`overwrites token 7,077 (“key”)`);
     expect(
-      nextWords({ ...slot, prompt: 100, seen: 100, sinks: 100, selected: 0, protected: 100, base: 100, ring: 412 }),
+      nextWords({
+        ...slot,
+        prompt: 100,
+        seen: 100,
+        sinks: 100,
+        selected: 0,
+        protected: 100,
+        base: 100,
+        ring: 412,
+        again: 412,
+      }),
     ).toBe("The next token goes into entry 100, which is free.");
   });
 });

@@ -32,6 +32,8 @@ export interface SlotLayout {
   protected: number;
   base: number;
   ring: number;
+  /** Entries that are filled again and again once the slot is full: the ring, or as many as a review evicts. */
+  again: number;
 }
 
 /** A slot in use, and how many tokens it has seen. */

@@ -1,31 +1,40 @@
 /**
  * Where a slot keeps its tokens, from the integers of its layout (docs/policies.md).
  *
- * A slot's first `protected` entries are written once. In the rest, each new token overwrites the oldest one.
+ * A slot's first `protected` entries are written once. In the rest, each new token overwrites the oldest one; or reviews
+ * evict the `again` entries with the lowest scores, so that the last ones are free.
  */
 
 import type { SlotState } from "../api/types";
 
 export type Shape = Pick<
   SlotState,
-  "policy" | "prompt" | "seen" | "sinks" | "selected" | "protected" | "base" | "ring" | "capacity"
+  "policy" | "prompt" | "seen" | "sinks" | "selected" | "protected" | "base" | "ring" | "again" | "capacity"
 >;
 
 /** Policies that append to the rest of a slot and end when it is full. */
 const APPENDING = new Set(["full", "arkvale", "snapkv"]);
 
 export function isRing(slot: Shape): boolean {
-  return !APPENDING.has(slot.policy);
+  return !APPENDING.has(slot.policy) && !isReviewed(slot);
+}
+
+/** Return whether reviews evict entries by their scores, and not the newest token the oldest one. */
+export function isReviewed(slot: Shape): boolean {
+  return slot.again < slot.ring;
 }
 
 /** Return the entry of the token at position `p`. */
 export function entryOf(slot: Shape, p: number): number {
   const beyond = p - slot.base;
-  return slot.protected + (beyond < 0 || slot.ring === 0 ? beyond : beyond % slot.ring);
+  if (beyond < slot.ring || slot.ring === 0) return slot.protected + beyond;
+  return budget(slot) - slot.again + ((beyond - slot.ring) % slot.again);
 }
 
 /** Return how many entries hold a token; they are the first ones. */
 export function live(slot: Shape): number {
+  const beyond = slot.seen - slot.base - slot.ring;
+  if (isReviewed(slot) && beyond > 0) return budget(slot) - slot.again + ((beyond - 1) % slot.again) + 1;
   return Math.max(0, Math.min(slot.protected + slot.seen - slot.base, budget(slot)));
 }
 
@@ -79,13 +88,19 @@ export function overwrittenPrompt(slot: Shape): [number, number] {
   return [from, Math.max(from, Math.min(slot.prompt, slot.seen - slot.ring))];
 }
 
-export type PartKind = "sinks" | "selected" | "prompt" | "ring" | "appended" | "free" | "unused";
+export type PartKind = "sinks" | "selected" | "prompt" | "ring" | "reviewed" | "appended" | "free" | "unused";
 
 /** Consecutive entries of one kind: [from, to). */
 export interface Part {
   kind: PartKind;
   from: number;
   to: number;
+}
+
+/** Return the kind of the entries that come after the ones that are written once. */
+export function restKind(slot: Shape): PartKind {
+  if (isReviewed(slot)) return "reviewed";
+  return isRing(slot) ? "ring" : "appended";
 }
 
 /** Return a slot's parts in the order of its entries, without empty ones. */
@@ -97,7 +112,7 @@ export function parts(slot: Shape): Part[] {
   const kinds: [PartKind, number, number][] = [
     [isWhole ? "prompt" : "sinks", 0, sinks],
     ["selected", sinks, fixed],
-    [isRing(slot) ? "ring" : "appended", fixed, filled],
+    [restKind(slot), fixed, filled],
     ["free", filled, budget(slot)],
     ["unused", budget(slot), Math.max(slot.capacity, budget(slot))],
   ];

@@ -5,6 +5,7 @@ import {
   budget,
   evicted,
   inRing,
+  isReviewed,
   isRing,
   live,
   nextEntry,
@@ -34,12 +35,14 @@ const PART_WORDS: Record<Part["kind"], (part: Part, slot: Shape) => string[]> = 
   selected: (part) => [`${count(size(part))} selected`],
   prompt: (part) => [`${many(size(part), "prompt token")} kept whole`],
   ring: () => [],
+  reviewed: (part) => [`${many(size(part), "entry")} in use`],
   appended: (part) => [`${many(size(part), "entry")} in use`],
   free: (part) => [`${count(size(part))} free`],
   unused: (part) => [`${count(size(part))} outside this request's budget`],
 };
 
 function ringWords(slot: Shape): string[] {
+  if (isReviewed(slot)) return [`a review evicts ${count(slot.again)} at a time`];
   if (!isRing(slot)) return ["nothing is overwritten"];
   const filled = inRing(slot) < slot.ring ? ` with ${count(inRing(slot))} filled` : "";
   return [
@@ -63,6 +66,7 @@ const MEANING: Record<Part["kind"], string> = {
   selected: "Selected, the prompt tokens with the highest scores",
   prompt: "The prompt, kept whole because it fits",
   ring: "Ring, in which each new token overwrites the oldest",
+  reviewed: "Entries in use; reviews evict those with the lowest scores",
   appended: "Entries in use; this policy overwrites nothing",
   free: "Free entries",
   unused: "Entries of the slot outside this request's budget",
@@ -75,6 +79,9 @@ export function nextWords(slot: Shape, text = ""): string {
   if (position !== null) {
     const quoted = text.trim() ? ` (“${text.trim()}”)` : "";
     return `The next token goes into entry ${count(entry)} and overwrites token ${count(position)}${quoted}, the oldest in the ring.`;
+  }
+  if (isReviewed(slot) && live(slot) === budget(slot)) {
+    return `A review evicts the ${count(slot.again)} entries with the lowest scores. Then the next token goes into entry ${count(entry)}.`;
   }
   return live(slot) < budget(slot)
     ? `The next token goes into entry ${count(entry)}, which is free.`

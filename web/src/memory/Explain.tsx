@@ -14,6 +14,7 @@ const EXAMPLE: Shape = {
   protected: 64,
   base: 4,
   ring: 32,
+  again: 32,
   capacity: 96,
 };
 

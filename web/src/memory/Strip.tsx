@@ -1,6 +1,6 @@
 import { useId } from "preact/hooks";
 import type { Part, PartKind, Shape } from "../cache/ring";
-import { budget, inRing, isRing, parts, writeHead } from "../cache/ring";
+import { budget, inRing, nextEntry, parts, restKind, writeHead } from "../cache/ring";
 import { inWords, partWords } from "../cache/words";
 import { count } from "../text/format";
 import { useWidth } from "../ui/useWidth";
@@ -102,10 +102,10 @@ function Ages({ id, from, to }: { id: string; from: number; to: number }) {
 
 /** The write head: where the next token goes. */
 function Head({ slot, place, height }: { slot: Shape; place: Placed[]; height: number }) {
-  const ring = place.find(({ part }) => part.kind === (isRing(slot) ? "ring" : "appended"));
+  const ring = place.find(({ part }) => part.kind === restKind(slot));
   if (!ring || slot.ring === 0) return null;
   const filled = inRing(slot);
-  const share = filled < slot.ring ? 1 : writeHead(slot) / slot.ring;
+  const share = filled < slot.ring ? 1 : (nextEntry(slot) - slot.protected) / slot.ring;
   return (
     <g class="head" style={{ transform: `translateX(${ring.x + ring.w * share}px)` }}>
       <path d={`M0 ${HEAD_ROOM}v${height}`} />
@@ -119,6 +119,7 @@ const SHORT: Record<PartKind, string> = {
   selected: "selected",
   prompt: "prompt",
   ring: "ring",
+  reviewed: "in use",
   appended: "in use",
   free: "free",
   unused: "outside budget",
