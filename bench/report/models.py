@@ -14,7 +14,7 @@ def models() -> str:
     for name, family in FAMILIES.items():
         modules.setdefault(family.__module__, []).append(name)
     rows = [_row(module, names) for module, names in modules.items()]
-    return "\n".join(["| family | architectures | `ringkv plan --model` |", "|---|---|---|", *rows])
+    return "\n".join(["| family | architectures | `ringkv plan` |", "|---|---|---|", *rows])
 
 
 def _row(module: str, names: Sequence[str]) -> str:

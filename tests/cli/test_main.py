@@ -94,7 +94,12 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
             ["serve", "--max-promt", "5"],
             "no such option: --max-promt. Did you mean --max-prompt? See ringkv serve --help",
         ),
-        (["serve", "smollm2"], "unexpected smollm2; name a model with --model; see ringkv serve --help"),
+        (["doctor", "smollm2"], "unexpected smollm2; see ringkv doctor --help"),
+        (["plan", "qwen3-8b", "qwen3-4b"], "unexpected qwen3-4b: the command takes one model; see ringkv plan --help"),
+        (
+            ["serve", "smollm2", "-m", "qwen3-8b"],
+            "smollm2 is a second model beside --model; give all with --model; see ringkv serve --help",
+        ),
         (["chat", "--json"], "no such option: --json; see ringkv chat --help"),
         (
             ["generate", "--kv-budget", "abc", "x"],
@@ -122,3 +127,22 @@ def test_ctrl_c_ends_a_command_with_one_line(cli: Cli, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("ringkv.residency.inventory.list_models", interrupt)
     assert cli("models") == (130, "", "ringkv: interrupted\n")
+
+
+def test_an_argument_is_the_model_as_the_option_is(cli: Cli) -> None:
+    as_option = cli("plan", "--model", "qwen3-8b", "--memory", "40GB")
+    assert as_option.status == 0
+    assert cli("plan", "--memory", "40GB", "qwen3-8b").out == as_option.out
+
+
+def test_an_argument_comes_before_the_environments_model(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGKV_SERVE_MODEL", "of-environment")
+    assert "'of-environment'" in cli("serve").err
+    assert "'of-argument'" in cli("serve", "of-argument").err
+
+
+def test_only_commands_without_arguments_of_their_own_take_models(cli: Cli) -> None:
+    usages = {command: cli(command, "--help").out.partition("[OPTIONS]")[2].split()[:1] for command in COMMANDS}
+    one = {name for name, first in usages.items() if first == ["[MODEL]"]}
+    assert one == {"bench", "chat", "demo", "eval", "plan"}
+    assert usages["serve"] == ["[MODEL]..."]

@@ -6,9 +6,11 @@ Importing this module or a command's module does not load torch; running a comma
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo
 
 from ringkv.base.version import VERSION
 from ringkv.cli.commands.bench import bench
@@ -25,6 +27,7 @@ from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.rotate import rotate
 from ringkv.cli.commands.serve import serve
 from ringkv.cli.failures import INTERRUPTED, guarded, print_error, show_warnings
+from ringkv.cli.model_argument import OPTION, ModelCommand
 from ringkv.cli.options import SWITCH
 from ringkv.cli.spread import spread
 
@@ -70,7 +73,7 @@ def _root(
 
         ringkv demo
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What is this about?"
-        ringkv serve --model smollm2 --slots 8
+        ringkv serve smollm2 --slots 8
     """
 
 
@@ -92,6 +95,13 @@ def _replace_unencodable() -> None:
             reconfigure(errors="replace")
 
 
+def _class(command: Callable[..., None]) -> type[TyperCommand]:
+    """Return the class of a command: one whose arguments are models, if it has --model and no arguments."""
+    hints = get_type_hints(command, include_extras=True)
+    has_arguments = any(isinstance(one, ArgumentInfo) for hint in hints.values() for one in get_args(hint))
+    return ModelCommand if OPTION in hints and not has_arguments else TyperCommand
+
+
 def _application() -> typer.Typer:
     application = typer.Typer(
         name="ringkv",
@@ -103,7 +113,8 @@ def _application() -> typer.Typer:
     application.callback(help=_help(_root))(_root)
     for panel, commands in PANELS.items():
         for command in commands:
-            application.command(name_of(command), help=_help(command), rich_help_panel=panel)(spread(command))
+            taken = spread(command)
+            application.command(name_of(command), cls=_class(taken), help=_help(command), rich_help_panel=panel)(taken)
     return application
 
 

@@ -35,7 +35,7 @@ NEAR = 0.8  # similarity of an option that is suggested; typer's own suggestions
 # Replacements in typer's messages.
 _REPLACEMENTS = (
     (r" \(Possible options: [^)]*\)", ""),
-    (r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)", r"unexpected \1; name a model with --model"),
+    (r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)", r"unexpected \1"),
     (r"Input should be a valid integer.*", "give a whole number"),
     (r"Input should be a valid number.*", "give a number"),
 )

@@ -54,7 +54,7 @@ def bench(
     The two alternate within the run and medians are shown. On a shared machine only their ratio is meaningful.
 
         ringkv bench --slots 8 --prompt-tokens 7000 --kv-budget 1792
-        ringkv bench --model qwen2.5-coder-1.5b --slots 2 --json
+        ringkv bench qwen2.5-coder-1.5b --slots 2 --json
 
     --limit shows the best speed that this machine allows beside each speed. The limit of a decode step is the time to
     read all weights and the slots' entries once, at the highest measured memory bandwidth. The limit of prefill is the

@@ -39,7 +39,7 @@ def calibrate(
 
         ringkv calibrate smollm2
         ringkv calibrate qwen2.5-coder-1.5b --text solutions.txt
-        ringkv serve --model smollm2 --kv-policy triattention --kv-review 128
+        ringkv serve smollm2 --kv-policy triattention --kv-review 128
     """
     from ringkv.machine.paths import cache_dir
     from ringkv.models.calibratable import refuse_uncalibratable

@@ -46,7 +46,7 @@ def demo(
 
         ringkv demo
         ringkv demo --kv-budget 1024
-        ringkv demo --model qwen2.5-coder-1.5b --tokens 12000 --kv-budget 2048
+        ringkv demo qwen2.5-coder-1.5b --tokens 12000 --kv-budget 2048
     """
     options = _options(engine)
     with show_progress() as progress:

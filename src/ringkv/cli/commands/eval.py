@@ -143,9 +143,9 @@ def study(
     The results are a table and DIR/report.html.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
-        ringkv eval --model qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
-        ringkv eval --model qwen2.5-coder-1.5b --prompts mine.jsonl --budgets 4x,8x
-        ringkv eval --model qwen2.5-coder-1.5b --prompts mine.jsonl --advise
+        ringkv eval qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
+        ringkv eval qwen2.5-coder-1.5b --prompts mine.jsonl --budgets 4x,8x
+        ringkv eval qwen2.5-coder-1.5b --prompts mine.jsonl --advise
         ringkv eval --tasks wikitext --data DATA --lengths 2k,4k --policies full,streaming,snapstream
 
     Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the

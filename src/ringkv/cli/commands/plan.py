@@ -147,9 +147,9 @@ def plan(
 
     With --memory the exit status is 1 if no slot fits under either cache.
 
-        ringkv plan --model llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
-        ringkv plan --model llama-3.1-70b --memory 80GB --tensor-parallel 8
-        ringkv plan --model deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
+        ringkv plan llama-3.1-8b --memory 80GB --tokens 128k --kv-budget 4096
+        ringkv plan llama-3.1-70b --memory 80GB --tensor-parallel 8
+        ringkv plan deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
     from ringkv.plan.places import reserve_on
     from ringkv.plan.report import PlanRequest, find_shape, report

@@ -50,7 +50,7 @@ def profile(
     It takes about as long as two prefills. An interrupted run goes on when the command is run again.
 
         ringkv profile qwen2.5-coder-1.5b
-        ringkv serve --model qwen2.5-coder-1.5b --kv-heads profile
+        ringkv serve qwen2.5-coder-1.5b --kv-heads profile
     """
     from ringkv.models.config import load_config
     from ringkv.plan.complete import complete

@@ -45,7 +45,7 @@ def rotate(
 
         ringkv rotate smollm2 smollm2-rotated
         ringkv rotate qwen2.5-coder-1.5b coder-rotated --calibration code.txt
-        ringkv serve --model coder-rotated --weights int4
+        ringkv serve coder-rotated --weights int4
     """
     from ringkv.models.config import load_config
     from ringkv.residency.locate import locate

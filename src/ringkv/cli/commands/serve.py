@@ -36,10 +36,10 @@ def serve(
     Up to --slots requests of a model run at once; more wait in a queue. Endpoints: /v1/chat/completions,
     /v1/completions, /v1/models, /health, /ready and /metrics. Ctrl-C stops the server.
 
-        ringkv serve --model smollm2 --slots 8
-        ringkv serve --model qwen2.5-coder-1.5b --kv-compression 4x --port 9000
-        ringkv serve --model smollm2 --model qwen2.5-coder-1.5b
-        torchrun --nnodes 2 --nproc-per-node 1 ... --no-python ringkv serve --model deepseek-r1 --tensor-parallel 16
+        ringkv serve smollm2 --slots 8
+        ringkv serve qwen2.5-coder-1.5b --kv-compression 4x --port 9000
+        ringkv serve smollm2 qwen2.5-coder-1.5b
+        torchrun --nnodes 2 --nproc-per-node 1 ... --no-python ringkv serve deepseek-r1 --tensor-parallel 16
 
     torchrun gives --nnodes, --node-rank, --master-addr and --master-port. One process for each machine starts its
     ranks; with one for each rank, the first of a machine does, and the others end.
