@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from ringkv.base.histogram import Histogram
@@ -20,7 +21,7 @@ from tests.server.conftest import NAMES, Served
 from tests.server.echo import channel
 
 BOUNDS = (0.1, 0.5, 1.0)
-EMPTY = Totals(**dict.fromkeys(COUNTS, 0), **dict.fromkeys(("ttft", "tpot", "step"), Histogram.of(BOUNDS)))
+EMPTY = Totals(**dict.fromkeys(COUNTS, 0), step=Histogram.of(BOUNDS))
 
 
 def observed(*values: float) -> Histogram:
@@ -46,12 +47,28 @@ def test_a_count_that_begins_again_counts_from_0() -> None:
 
 
 def test_percentiles_are_of_the_interval_and_null_without_a_measurement() -> None:
-    earlier = replace(EMPTY, ttft=observed(0.9, 0.9, 0.9))
-    later = replace(EMPTY, ttft=observed(0.9, 0.9, 0.9, 0.3, 0.3))
-    found = between(earlier, later)
-    assert found["ttft"] == {"p50": pytest.approx(0.3), "p95": pytest.approx(0.48), "p99": pytest.approx(0.496)}
-    assert found["tpot"] == {"p50": None, "p95": None, "p99": None}
-    assert found["step"] == {"p50": None, "p95": None}
+    stats = SimpleNamespace(running=0, waiting=0, free_slots=1)
+    model = Metrics().of("toy")
+    engine = SimpleNamespace(stats=lambda: stats, metrics=EngineMetrics)
+    serving = SimpleNamespace(engine=engine, metrics=model, names=("toy",))
+    found = history.History(serving, lambda: 0.0)  # type: ignore[arg-type]
+    for values in ([11.8], [], [0.1 * number for number in range(100, 0, -1)]):
+        for value in values:
+            model.first_token(value)
+        found.take()
+    one, none, many = (point["ttft"] for point in found.points())
+    assert one == dict.fromkeys(("p50", "p95", "p99"), 11.8)  # one observation is every percentile
+    assert none == dict.fromkeys(("p50", "p95", "p99"))
+    assert many == {"p50": pytest.approx(5.0), "p95": pytest.approx(9.5), "p99": pytest.approx(9.9)}
+    assert [point["tpot"] for point in found.points()] == [none] * 3
+
+
+def test_a_percentile_is_an_observation_as_numpy_finds_it() -> None:
+    for count in (1, 2, 3, 10, 19, 20, 21, 100, 137):
+        values = list(np.random.default_rng(count).random(count))
+        for share in (0.5, 0.95, 0.99):
+            want = np.quantile(values, share, method="inverted_cdf")
+            assert history.quantiles(values, [share]) == {f"p{round(100 * share)}": want}, (count, share)
 
 
 def app_and_client(tokenizer: Tokenizer) -> tuple[Any, httpx.AsyncClient]:
@@ -88,7 +105,7 @@ def test_points_are_taken_from_the_applications_start_to_its_end(
     sums = {name: sum(point[name] for point in points) for name in COUNTS}
     # The second prompt is still in its lane. 100 tokens and 11 of the 12 sampled ones had an entry, and 32 are left.
     want = {"prompt_tokens": 100, "output_tokens": 24, "requests": 3, "evicted": 2 * (100 + 11 - 32)}
-    assert sums == want | {"errors": 0, "rejected": 0, "cancelled": 0}
+    assert sums == want | {"invalid": 1, "errors": 0, "rejected": 0, "cancelled": 0}
     assert (points[-1]["running"], points[-1]["waiting"], points[-1]["free_slots"]) == (0, 0, 4)
     assert any(point["ttft"]["p50"] for point in points)
     assert points[-1]["ttft"]["p50"] is None
@@ -126,26 +143,21 @@ def test_errors_are_what_the_server_failed_to_answer_and_did_not_refuse() -> Non
         ("other", 500),
     ):
         metrics.answered(endpoint, status)
-    assert (metrics.requests, metrics.errors, metrics.rejections) == (6, 3, 0)
+    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (6, 2, 3, 0)
     metrics.rejected("queue_requests")
     metrics.rejected("rate_limit_exceeded")
-    assert (metrics.requests, metrics.errors, metrics.rejections) == (6, 2, 2)
+    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (6, 1, 2, 2)
 
 
-def test_a_models_counts_and_histograms_are_read_as_they_were_written() -> None:
+def test_observations_of_a_model_are_taken_once() -> None:
     metrics = Metrics()
     model, other = metrics.of("a"), metrics.of("b")
     other.first_token(0.3)
     other.cancelled(5)
-    for seconds in (0.005, 0.3, 0.3, 60, 1000):
+    for seconds in (0.005, 0.3, 1000):
         model.first_token(seconds)
     model.cancelled(2)
-    found = model.histogram("time_to_first_token_seconds")
-    assert (model.count("requests_cancelled"), found.count) == (2, 5)
-    assert dict(zip((*found.bounds, "above"), found.counts, strict=True)) == {
-        **dict.fromkeys(found.bounds, 0),
-        0.01: 1,
-        0.5: 2,
-        100: 1,
-        "above": 1,
-    }
+    assert model.count("requests_cancelled") == 2
+    assert model.taken("time_to_first_token_seconds") == [0.005, 0.3, 1000]
+    assert model.taken("time_to_first_token_seconds") == model.taken("time_per_output_token_seconds") == []
+    assert 'ringkv_time_to_first_token_seconds_count{model="a"} 3.0' in metrics.render().decode()

@@ -228,13 +228,14 @@ class Times(StepTimes):
 
 
 class Point(Document):
-    """Counts are of the interval before `t`, the seconds since the server's start. Requests, errors and rejected are
-    those of all models."""
+    """Counts are of the interval before `t`, the seconds since the server's start. Requests are those of all models;
+    of them the server rejected some because of load, others were invalid (status 4xx), or it failed (`errors`)."""
 
     t: float
     prompt_tokens: int
     output_tokens: int
     requests: int
+    invalid: int
     errors: int
     rejected: int
     evicted: int

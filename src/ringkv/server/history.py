@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import Any
 
 from ringkv.base.histogram import Histogram
@@ -20,7 +21,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts since a start. Requests, errors and rejections are those of the whole server.
+    """Counts since a start. Requests, and those that were invalid, rejected or failed, are those of the whole server.
 
     A count of the engine begins again at 0 if the engine is started again.
     """
@@ -28,12 +29,11 @@ class Totals:
     prompt_tokens: int
     output_tokens: int
     requests: int
+    invalid: int
     errors: int
     rejected: int
     evicted: int
     cancelled: int
-    ttft: Histogram
-    tpot: Histogram
     step: Histogram
 
     @classmethod
@@ -43,12 +43,11 @@ class Totals:
             prompt_tokens=engine.prefilled,
             output_tokens=own.times.tokens,
             requests=server.requests,
+            invalid=server.invalid,
             errors=server.errors,
             rejected=server.rejections,
             evicted=own.count("kv_evicted_tokens"),
             cancelled=own.count("requests_cancelled"),
-            ttft=own.histogram("time_to_first_token_seconds"),
-            tpot=own.histogram("time_per_output_token_seconds"),
             step=engine.step,
         )
 
@@ -66,11 +65,13 @@ class History:
 
     def take(self) -> None:
         """Add a point for the time since the last one."""
-        now, stats = Totals.of(self._serving), self._serving.engine.stats()
+        now, stats, taken = Totals.of(self._serving), self._serving.engine.stats(), self._serving.metrics.taken
         self._points.append(
             {
                 "t": round(self._clock(), 3),
                 **between(self._last, now),
+                "ttft": quantiles(taken("time_to_first_token_seconds"), SHOWN),
+                "tpot": quantiles(taken("time_per_output_token_seconds"), SHOWN),
                 "running": stats.running,
                 "waiting": stats.waiting,
                 "free_slots": stats.free_slots,
@@ -86,11 +87,8 @@ class History:
 def between(earlier: Totals, later: Totals) -> JSON:
     """Return what was counted and measured between two totals."""
     counted = {name: since(getattr(earlier, name), getattr(later, name)) for name in COUNTS}
-    return counted | {
-        "ttft": quantiles(later.ttft.since(earlier.ttft), SHOWN),
-        "tpot": quantiles(later.tpot.since(earlier.tpot), SHOWN),
-        "step": quantiles(later.step.since(earlier.step), OF_STEPS),
-    }
+    step = later.step.since(earlier.step)
+    return counted | {"step": {_name(share): step.quantile(share) for share in OF_STEPS}}
 
 
 def since(earlier: int, later: int) -> int:
@@ -98,8 +96,14 @@ def since(earlier: int, later: int) -> int:
     return later - earlier if later >= earlier else later
 
 
-def quantiles(found: Histogram, shown: Sequence[float]) -> dict[str, float | None]:
-    return {f"p{round(100 * share)}": found.quantile(share) for share in shown}
+def quantiles(values: Sequence[float], shares: Sequence[float]) -> dict[str, float | None]:
+    """Return for each share the smallest value that so large a share of the values is at most; None without values."""
+    ordered = sorted(values)
+    return {_name(share): ordered[ceil(share * len(ordered)) - 1] if ordered else None for share in shares}
+
+
+def _name(share: float) -> str:
+    return f"p{round(100 * share)}"
 
 
 class Histories:

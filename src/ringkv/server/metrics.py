@@ -1,17 +1,18 @@
 """Prometheus metrics of `/metrics`; each app has its own registry. `engine_metrics` has those of the engine."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from ringkv.base import histogram
 from ringkv.base.events import Usage
 from ringkv.server.token_times import SECONDS, TokenCollector, TokenTimes
 
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 NOT_BY_STATUS = "rate_limit_exceeded"  # the one reason of rejections that is not a 503
+RECENT = 4096  # observations of a model that are kept until its history takes them
 FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 COUNTERS = {
@@ -73,6 +74,12 @@ class Metrics:
         return max(0, sum(self._answered(lambda status: status >= 500)) - refused)
 
     @property
+    def invalid(self) -> int:
+        """Those that the server refused because of what they are: status 4xx, without those above a rate limit."""
+        above_rate = sum(count for reason, count in self._rejections() if reason == NOT_BY_STATUS)
+        return max(0, sum(self._answered(lambda status: 400 <= status < 500)) - above_rate)
+
+    @property
     def rejections(self) -> int:
         """Calls refused because of load."""
         return sum(count for _, count in self._rejections())
@@ -107,18 +114,17 @@ class ModelMetrics:
 
     def __init__(self, server: Metrics, bound: Mapping[str, Any], times: TokenTimes) -> None:
         self.server, self._bound, self.times = server, bound, times
+        self._recent: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in HISTOGRAMS}
 
     def count(self, name: str) -> int:
         """Return the value of one of `COUNTERS`."""
         return next(count for _, count in _samples(self._bound[name]))
 
-    def histogram(self, name: str) -> histogram.Histogram:
-        """Return the observations of one of `HISTOGRAMS`."""
-        bounds = HISTOGRAMS[name][1]
-        (metric,) = self._bound[name].collect()
-        upto = [int(sample.value) for sample in metric.samples if sample.name.endswith("_bucket")]
-        counts = tuple(now - before for now, before in zip(upto, (0, *upto), strict=False))
-        return histogram.Histogram(tuple(map(float, bounds)), counts)
+    def taken(self, name: str) -> list[float]:
+        """Return what one of `HISTOGRAMS` has observed since the last call, the newest `RECENT` at most."""
+        found = list(self._recent[name])
+        self._recent[name].clear()
+        return found
 
     def meter(self, started: float, is_first: bool) -> "Meter":
         return Meter(self, started, is_first)
@@ -128,10 +134,14 @@ class ModelMetrics:
 
     def first_token(self, seconds: float) -> None:
         self.times.first()
-        self._bound["time_to_first_token_seconds"].observe(seconds)
+        self._observe("time_to_first_token_seconds", seconds)
 
     def answer_done(self, seconds_per_token: float) -> None:
-        self._bound["time_per_output_token_seconds"].observe(seconds_per_token)
+        self._observe("time_per_output_token_seconds", seconds_per_token)
+
+    def _observe(self, name: str, seconds: float) -> None:
+        self._bound[name].observe(seconds)
+        self._recent[name].append(seconds)
 
     def cancelled(self, requests: int) -> None:
         self._bound["requests_cancelled"].inc(requests)
