@@ -3,8 +3,9 @@ import { answer, document, finished, message, open, paste, send, set, stop } fro
 
 test("a question is sent with the keyboard alone, and its answer streams", async ({ page }) => {
   await open(page);
-  await set(page, { Temperature: "0", "Max tokens": "12" });
   await page.keyboard.press("Control+k");
+  await set(page, { Temperature: "0", "Max tokens": "12" });
+  await message(page).focus();
   await page.keyboard.type("Name three colours.");
   await page.keyboard.press("Shift+Enter");
   await page.keyboard.type("Be brief.");
@@ -24,7 +25,7 @@ test("Escape stops an answer, and it can be asked again and edited", async ({ pa
   await send(page).click();
   await expect(answer(page).locator(".prose")).not.toBeEmpty();
   await page.keyboard.press("Escape");
-  await expect(answer(page).getByText("stopped")).toBeVisible();
+  await expect(answer(page).getByText(/^stopped · about \d+ tokens · /)).toBeVisible();
   const before = await answer(page).locator(".prose").textContent();
 
   await set(page, { "Max tokens": "8", "Other fields": "" });
@@ -48,11 +49,11 @@ test("an error of the server is shown in its words", async ({ page }) => {
   await set(page, { Budget: "2" });
   await message(page).fill("Hello");
   await send(page).click();
-  await expect(page.getByRole("alert")).toContainText(
-    /The server refused\..*kv_budget 2 .*raise it to \d+.*status 400/s,
-  );
+  await expect(page.getByRole("alert")).toContainText(/The server refused\. budget 2 .*raise it to \d+.*status 400/s);
+  await expect(message(page)).toHaveValue("Hello"); // to be sent again
+  await expect(page.getByRole("article")).toHaveCount(0);
   await set(page, { Budget: "", "Max tokens": "4" });
-  await page.getByRole("button", { name: "Answer again" }).click();
+  await send(page).click();
   await finished(page);
   await expect(page.getByRole("alert")).toHaveCount(0);
 });
@@ -87,9 +88,9 @@ test("a file that is dropped becomes a document", async ({ page }) => {
 
 test("conversations are kept over a reload, renamed, exported and deleted", async ({ page }) => {
   await open(page);
-  await set(page, { "Max tokens": "4" });
   for (const text of ["First question", "Second question"]) {
     await page.keyboard.press("Control+k");
+    await set(page, { "Max tokens": "4" });
     await message(page).fill(text);
     await message(page).press("Enter");
     await finished(page);
@@ -115,6 +116,19 @@ test("conversations are kept over a reload, renamed, exported and deleted", asyn
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(list.getByRole("listitem")).toHaveCount(1);
   await expect(page.getByRole("article", { name: "You" })).toHaveText("Second question");
+});
+
+test("a new chat has the server's settings, and a chat says that it has others", async ({ page }) => {
+  await open(page);
+  await expect(message(page)).toBeFocused();
+  await set(page, { Budget: "64", Temperature: "0.5", "Max tokens": "2" });
+  await expect(page.getByRole("button", { name: "Settings" })).toHaveText("2 set");
+  await message(page).fill("Hello");
+  await message(page).press("Enter");
+  await finished(page);
+  await page.keyboard.press("Control+k");
+  await expect(page.getByLabel("budget")).toHaveValue("");
+  await expect(page.getByRole("button", { name: "Settings" })).toHaveText("");
 });
 
 test("an answer cannot put HTML or scripts into the page", async ({ page }) => {

@@ -28,6 +28,15 @@ test("the dashboard fills while requests are answered", async ({ page, context }
   await expect(message(page)).toBeVisible();
 });
 
+test("an invalid request is counted as one", async ({ page }) => {
+  const tile = page.locator(".tiles div", { hasText: "invalid, last hour" }).locator("dd");
+  await open(page, "/dashboard");
+  const before = Number(await tile.textContent());
+  const sent = await page.request.post("/v1/completions", { data: { model: "smollm2", prompt: "" } });
+  expect(sent.status()).toBe(400);
+  await expect(tile).toHaveText(String(before + 1), { timeout: 20_000 });
+});
+
 test("a server that does not answer is said to be lost", async ({ page }) => {
   await page.route("**/ringkv/live*", (route) => route.abort());
   await page.goto("/dashboard");

@@ -16,7 +16,7 @@ test("the picture changes as the ring wraps", async ({ page }) => {
   const [words, head] = [await ownWords(page).textContent(), await place.getAttribute("style")];
   const turns = Number(/wrapped (\d+)/.exec(words ?? "")?.[1]);
   await expect(place).not.toHaveAttribute("style", head ?? "");
-  await expect(page.getByText(/The next token goes into entry \d+ and overwrites token \d+/)).toBeVisible();
+  await expect(page.getByText(/The next token overwrites token \d+/)).toBeVisible();
   await expect(page.locator(".dial text").first()).not.toHaveText(String(turns));
   const later = await ownWords(page).textContent();
   expect(Number(/wrapped (\d+)/.exec(later ?? "")?.[1])).toBeGreaterThan(turns);
@@ -69,6 +69,47 @@ test("an answer of one token, which no tick shows, has its picture too", async (
   await expect(ownWords(page)).toContainText(/^4 sinks, 32 selected, ring of 12, .*wrapped 0 times/);
   await expect(ownWords(page)).toContainText(/\d+ tokens seen when prefill ended, 48 in the slot, \d+ evicted/);
   await expect(page.locator(".own .head")).toHaveCount(1);
+});
+
+test("a picture is there again after a reload, and leaves with its conversation", async ({ page }) => {
+  await open(page);
+  await set(page, { ...LONG, "Max tokens": "30" });
+  await paste(page, document(500));
+  await message(page).press("Enter");
+  await finished(page);
+  const text = page.getByRole("region", { name: "The prompt, shaded" });
+  await expect(text).toContainText("Item 0 of the list");
+
+  await set(page, { Budget: "2" }); // is refused, and takes nothing away
+  await message(page).fill("And now?");
+  await message(page).press("Enter");
+  await expect(page.getByRole("alert")).toContainText("The server refused.");
+  await expect(ownWords(page)).toContainText(/^4 sinks, 32 selected, ring of 12/);
+  await expect(page.getByRole("article", { name: "You" })).toHaveCount(1);
+  const [words, shaded] = [await ownWords(page).textContent(), await text.innerHTML()];
+
+  await page.reload();
+  await expect(ownWords(page)).toHaveText(words ?? "");
+  await expect(text).toContainText("Item 0 of the list");
+  expect(await text.innerHTML()).toBe(shaded);
+  const list = page.getByRole("complementary", { name: "Conversations" });
+  await list.getByRole("listitem").hover();
+  await list.getByRole("button", { name: /^Delete / }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("Send a message to see what its slot keeps.")).toBeVisible();
+  expect(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes("picture")))).toEqual([]);
+  await expect(message(page)).toBeFocused();
+});
+
+test("of a policy that selects nothing, no passages are listed", async ({ page }) => {
+  await open(page);
+  await set(page, { ...LONG, "Max tokens": "4", "Other fields": "" });
+  await page.getByLabel("Cache policy").selectOption("streaming");
+  await paste(page, document(500));
+  await message(page).press("Enter");
+  await finished(page);
+  await expect(page.getByText(/The first and the newest tokens stay: 48 of \d+ prompt tokens\./)).toBeVisible();
+  await expect(page.getByText(/Passages kept most/)).toHaveCount(0);
 });
 
 test("a prompt that fits is kept whole, and a request for a full cache has no ring", async ({ page }) => {

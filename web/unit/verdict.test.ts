@@ -11,6 +11,7 @@ const QUIET: Point = {
   requests: 1,
   errors: 0,
   rejected: 0,
+  invalid: 0,
   evicted: 0,
   cancelled: 0,
   running: 0,
@@ -32,8 +33,8 @@ describe("the verdict", () => {
     expect(verdict(HOUR, STATE)).toEqual({ tone: "good", words: "All well: idle, 720 requests in the last hour." });
   });
 
-  it("names the number of refused requests", () => {
-    expect(verdict(last({ rejected: 3 }), STATE).words).toContain("3 requests refused");
+  it("names the number of rejected requests", () => {
+    expect(verdict(last({ rejected: 3 }), STATE).words).toContain("3 requests rejected");
   });
 
   it("forgets a refusal after five minutes", () => {

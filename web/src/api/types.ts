@@ -91,7 +91,10 @@ export interface Point {
   prompt_tokens: number;
   output_tokens: number;
   requests: number;
+  /** Refused because of what they are: status 4xx. */
+  invalid: number;
   errors: number;
+  /** Refused because of load. */
   rejected: number;
   evicted: number;
   cancelled: number;

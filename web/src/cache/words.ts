@@ -78,7 +78,7 @@ export function nextWords(slot: Shape, text = ""): string {
   const entry = nextEntry(slot);
   if (position !== null) {
     const quoted = text.trim() ? ` (“${text.trim()}”)` : "";
-    return `The next token goes into entry ${count(entry)} and overwrites token ${count(position)}${quoted}, the oldest in the ring.`;
+    return `The next token overwrites token ${count(position)}${quoted}, the oldest in the ring.`;
   }
   if (isReviewed(slot) && live(slot) === budget(slot)) {
     return `A review evicts the ${count(slot.again)} entries with the lowest scores. Then the next token goes into entry ${count(entry)}.`;

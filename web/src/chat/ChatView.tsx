@@ -16,6 +16,7 @@ export function newChat(): void {
 
 export function ChatView() {
   useEffect(() => {
+    if (matchMedia("(pointer: fine)").matches) focusComposer(); // a phone would show its keyboard
     const onKey = (event: KeyboardEvent) => {
       if (document.querySelector("dialog[open]")) return;
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {

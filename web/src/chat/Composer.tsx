@@ -17,10 +17,10 @@ import {
   total,
 } from "./documents";
 import { beforeEdit, cancelEdit, draft, editing } from "./editing";
-import { running, send, stop } from "./exchange";
+import { refusals, running, send, stop } from "./exchange";
 import { DocChip } from "./Messages";
 import { SettingsDialog } from "./SettingsDialog";
-import { requestFields } from "./settings";
+import { hiddenSettings, requestFields } from "./settings";
 
 export function focusComposer(): void {
   document.getElementById("composer")?.focus();
@@ -28,10 +28,8 @@ export function focusComposer(): void {
 
 /** The messages of a request with the text and documents that are being written. */
 function drafted(conversation: Conversation) {
-  const at = conversation.messages.findIndex((one) => one.id === editing.value);
-  const before = at < 0 ? conversation.messages : conversation.messages.slice(0, at);
   const next = { id: newId(), role: "user" as const, text: draft.value, docs: attached.value };
-  return wireMessages(conversation.settings, [...before, next]);
+  return wireMessages(conversation.settings, [...beforeEdit(conversation), next]);
 }
 
 export function Composer({ conversation }: { conversation: Conversation }) {
@@ -40,6 +38,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const files = useRef<HTMLInputElement>(null);
   const isRunning = running.value.has(conversation.id);
+  const changed = hiddenSettings(conversation.settings);
   const isEmpty = !draft.value.trim() && attached.value.length === 0;
   const tooLong = isEmpty ? "" : overLimit(total.value);
 
@@ -64,8 +63,10 @@ export function Composer({ conversation }: { conversation: Conversation }) {
       return;
     }
     setFault("");
-    send(beforeEdit(conversation), draft.value.trim(), attached.value);
+    const before = beforeEdit(conversation);
+    const [text, docs] = [draft.value.trim(), attached.value];
     cancelEdit();
+    send(conversation, before, text, docs);
   };
 
   const onKeyDown = (event: KeyboardEvent) => {
@@ -91,111 +92,114 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     void attachFiles(event.dataTransfer?.files ?? []);
   };
 
-  const faults = [fault, refused.value, tooLong].filter(Boolean);
+  const faults = [fault, refusals.value.get(conversation.id), refused.value, tooLong].filter(Boolean);
   return (
-    <form
-      class="composer column"
-      aria-label="Message"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-      onDrop={onDrop}
-      onDragOver={(event) => event.preventDefault()}
-    >
-      {faults.map((one) => (
-        <p class="fault" role="alert" key={one}>
-          {one}
-        </p>
-      ))}
-      <div class="box">
-        {(attached.value.length > 0 || editing.value) && (
-          <div class="chips">
-            {editing.value && (
-              <button type="button" class="chip" onClick={cancelEdit}>
-                Editing; cancel
-              </button>
-            )}
-            {attached.value.map((doc) => (
-              <DocChip key={doc.id} doc={doc} onRemove={() => detach(doc.id)} />
-            ))}
-          </div>
-        )}
-        <textarea
-          id="composer"
-          ref={field}
-          rows={1}
-          value={draft.value}
-          placeholder={attached.value.length > 0 ? "Ask about it" : "Message, or paste a long document"}
-          aria-label="Message"
-          aria-describedby="composer-help"
-          onInput={(event) => {
-            draft.value = event.currentTarget.value;
-          }}
-          onKeyDown={onKeyDown}
-          onPaste={onPaste}
-        />
-        <div class="row">
-          <button
-            type="button"
-            class="quiet"
-            aria-label="Attach a text file"
-            title="Attach a text file"
-            onClick={() => files.current?.click()}
-          >
-            <Icon name="attach" />
-          </button>
-          <input
-            ref={files}
-            type="file"
-            multiple
-            hidden
-            aria-label="Text files"
-            onChange={(event) => {
-              void attachFiles([...(event.currentTarget.files ?? [])]);
-              event.currentTarget.value = "";
+    <>
+      <form
+        class="composer column"
+        aria-label="Message"
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit();
+        }}
+        onDrop={onDrop}
+        onDragOver={(event) => event.preventDefault()}
+      >
+        {faults.map((one) => (
+          <p class="fault" role="alert" key={one}>
+            {one}
+          </p>
+        ))}
+        <div class="box">
+          {(attached.value.length > 0 || editing.value) && (
+            <div class="chips">
+              {editing.value && (
+                <button type="button" class="chip" onClick={cancelEdit}>
+                  Editing; cancel
+                </button>
+              )}
+              {attached.value.map((doc) => (
+                <DocChip key={doc.id} doc={doc} onRemove={() => detach(doc.id)} />
+              ))}
+            </div>
+          )}
+          <textarea
+            id="composer"
+            ref={field}
+            rows={1}
+            value={draft.value}
+            placeholder={attached.value.length > 0 ? "Ask about it" : "Message, or paste a long document"}
+            aria-label="Message"
+            aria-describedby="composer-help"
+            onInput={(event) => {
+              draft.value = event.currentTarget.value;
             }}
+            onKeyDown={onKeyDown}
+            onPaste={onPaste}
           />
-          <CacheFields conversation={conversation} />
-          <button
-            type="button"
-            class="quiet"
-            aria-label="Settings"
-            title="System message and sampling"
-            onClick={() => setSettingsShown(true)}
-          >
-            <Icon name="sliders" />
-          </button>
-          <span class="push" />
-          <Size />
-          {isRunning ? (
+          <div class="row">
             <button
               type="button"
-              class="primary round"
-              aria-label="Stop"
-              title="Stop (Esc)"
-              onClick={() => stop(conversation.id)}
+              class="quiet"
+              aria-label="Attach a text file"
+              title="Attach a text file"
+              onClick={() => files.current?.click()}
             >
-              <Icon name="stop" />
+              <Icon name="attach" />
             </button>
-          ) : (
+            <input
+              ref={files}
+              type="file"
+              multiple
+              hidden
+              aria-label="Text files"
+              onChange={(event) => {
+                void attachFiles([...(event.currentTarget.files ?? [])]);
+                event.currentTarget.value = "";
+              }}
+            />
+            <CacheFields conversation={conversation} />
             <button
-              type="submit"
-              class="primary round"
-              aria-label="Send"
-              title="Send (Enter)"
-              disabled={isEmpty || Boolean(tooLong)}
+              type="button"
+              class="quiet"
+              aria-label="Settings"
+              title="System message and sampling"
+              onClick={() => setSettingsShown(true)}
             >
-              <Icon name="send" />
+              <Icon name="sliders" />
+              {changed > 0 && <small>{count(changed)} set</small>}
             </button>
-          )}
+            <span class="push" />
+            <Size />
+            {isRunning ? (
+              <button
+                type="button"
+                class="primary round"
+                aria-label="Stop"
+                title="Stop (Esc)"
+                onClick={() => stop(conversation.id)}
+              >
+                <Icon name="stop" />
+              </button>
+            ) : (
+              <button
+                type="submit"
+                class="primary round"
+                aria-label="Send"
+                title="Send (Enter)"
+                disabled={isEmpty || Boolean(tooLong)}
+              >
+                <Icon name="send" />
+              </button>
+            )}
+          </div>
         </div>
-      </div>
-      <p id="composer-help" class="off-screen">
-        Enter sends, Shift and Enter begin a line, Escape stops the answer, Control and K begin a new chat.
-      </p>
+        <p id="composer-help" class="off-screen">
+          Enter sends, Shift and Enter begin a line, Escape stops the answer, Control and K begin a new chat.
+        </p>
+      </form>
       {settingsShown && <SettingsDialog conversation={conversation} onClose={() => setSettingsShown(false)} />}
-    </form>
+    </>
   );
 }
 

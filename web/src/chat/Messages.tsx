@@ -127,7 +127,7 @@ function Answer({ message, conversation, isLast }: Shown) {
       {isRunning && !message.text && <Waiting conversation={conversation.id} />}
       {message.error && (
         <div class="fault" role="alert">
-          <strong>The server refused.</strong> {message.error}
+          <strong>The answer failed.</strong> {message.error}
         </div>
       )}
       {!isRunning && (
@@ -181,15 +181,16 @@ const FINISHES: Record<string, string> = {
 
 /** One line on what an answer cost. */
 function Account({ message }: { message: Message }) {
-  const { usage, timing, finish } = message;
-  const speed = usage && timing && timing.rest > 0 ? (usage.completion_tokens - 1) / timing.rest : 0;
+  const { usage, timing, finish, about } = message;
+  const tokens = usage?.completion_tokens ?? about ?? 0;
+  const speed = timing && timing.rest > 0 ? (tokens - 1) / timing.rest : 0;
   const kv = usage?.kv;
   const said = [
     finish && FINISHES[finish],
-    usage && many(usage.completion_tokens, "token"),
+    tokens > 0 && `${usage ? "" : "about "}${many(tokens, "token")}`,
     speed > 0 && `${rate(speed)} tokens/s`,
     timing && `first after ${seconds(timing.first)}`,
-    kv && usage && `kept ${count(kv.kept)} of ${count(usage.prompt_tokens)} prompt tokens`,
+    kv && usage && `prefill kept ${count(kv.kept)} of ${count(usage.prompt_tokens)} prompt tokens`,
     kv && kv.ring_wraps > 0 && `ring wrapped ${times(kv.ring_wraps)}`,
     kv && `${bytes(kv.bytes_held)} held`,
   ];

@@ -1,7 +1,9 @@
 import { useState } from "preact/hooks";
+import { forgetPicture } from "../memory/pictures";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { newChat } from "./ChatView";
+import { focusComposer } from "./Composer";
 import { type Conversation, currentId, exported, listed, open, remove, rename, storageFault } from "./conversations";
 import { running, stop } from "./exchange";
 import { listShown } from "./layout";
@@ -116,6 +118,8 @@ function DeleteDialog({ conversation, onClose }: Asked) {
     stop(conversation.id);
     onClose();
     remove(conversation.id);
+    forgetPicture(conversation.id);
+    setTimeout(focusComposer); // after the dialog has given the focus back to a button that is gone
   };
   return (
     <Dialog title="Delete" onClose={onClose}>

@@ -24,6 +24,8 @@ export interface Message {
   usage?: Usage;
   /** Seconds to the first token, and from there to the last. */
   timing?: { first: number; rest: number };
+  /** About how many tokens a stopped answer has: its usage is not sent. */
+  about?: number;
 }
 
 export interface Conversation {
@@ -60,8 +62,7 @@ export function newId(): string {
 }
 
 export function startNew(): void {
-  const settings = { ...current.value.settings };
-  const fresh = { ...blank(newId()), settings };
+  const fresh = blank(newId());
   conversations.value = [...conversations.value.filter((one) => one.messages.length > 0), fresh];
   open(fresh.id);
 }

@@ -1,7 +1,7 @@
 /** The message that is being written, and the one that it replaces. */
 
 import { signal } from "@preact/signals";
-import { type Conversation, type Message, setMessages } from "./conversations";
+import type { Conversation, Message } from "./conversations";
 import { attached } from "./documents";
 
 export const draft = signal("");
@@ -21,11 +21,8 @@ export function cancelEdit(): void {
   editing.value = "";
 }
 
-/** Return the conversation without the edited question and what came after it. */
-export function beforeEdit(conversation: Conversation): Conversation {
-  const at = conversation.messages.findIndex((one) => one.id === editing.value);
-  if (at < 0) return conversation;
-  const messages = conversation.messages.slice(0, at);
-  setMessages(conversation.id, messages, false);
-  return { ...conversation, messages };
+/** Return the messages before the edited question; all of them if none is edited. */
+export function beforeEdit({ messages }: Conversation): Message[] {
+  const at = messages.findIndex((one) => one.id === editing.value);
+  return at < 0 ? messages : messages.slice(0, at);
 }

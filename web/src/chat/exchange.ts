@@ -4,12 +4,13 @@ import { signal } from "@preact/signals";
 import { type ChatPart, streamChat } from "../api/chat";
 import { ApiError } from "../api/client";
 import { model } from "../api/live";
-import { beginTrace, endTrace, traceId } from "../memory/trace";
+import { beginTrace, endTrace, traceId, traces } from "../memory/trace";
 import { many } from "../text/format";
 import { announce } from "../ui/announce";
 import {
   type Conversation,
   conversations,
+  currentId,
   type Doc,
   type Message,
   newId,
@@ -18,14 +19,24 @@ import {
   setMessages,
   wireMessages,
 } from "./conversations";
+import { attached } from "./documents";
+import { draft } from "./editing";
 import { requestFields } from "./settings";
 
 /** Running answers by conversation. */
 export const running = signal<Map<string, AbortController>>(new Map());
 
-export function send(conversation: Conversation, text: string, docs: Doc[]): void {
+/** Why the server refused a conversation's last request, which left no trace in it. */
+export const refusals = signal<ReadonlyMap<string, string>>(new Map());
+
+/** Send a question after the messages `before` it. If the server refuses it, it is written again. */
+export function send(conversation: Conversation, before: readonly Message[], text: string, docs: Doc[]): void {
   const asked: Message = { id: newId(), role: "user", text, ...(docs.length > 0 && { docs }) };
-  void answer(conversation, [...conversation.messages, asked]);
+  void answer(conversation, [...before, asked], () => {
+    if (conversation.id !== currentId.peek() || draft.peek()) return;
+    draft.value = text;
+    attached.value = docs;
+  });
 }
 
 /** Answer the last question again, without what came after it. */
@@ -38,13 +49,15 @@ export function stop(id: string): void {
   running.value.get(id)?.abort();
 }
 
-async function answer(conversation: Conversation, asked: Message[]): Promise<void> {
+async function answer(conversation: Conversation, asked: Message[], giveBack = () => {}): Promise<void> {
   const { id, settings } = conversation;
   if (running.value.has(id)) return;
   const abort = new AbortController();
   const messages = wireMessages(settings, asked);
-  const draft = new Draft(id, asked);
+  const written = new Draft(id, asked);
+  const undoTrace = beginTrace(id, messages);
   setRunning(id, abort);
+  setRefusal(id, "");
   announce("Waiting for the answer.");
   try {
     const body = {
@@ -55,19 +68,44 @@ async function answer(conversation: Conversation, asked: Message[]): Promise<voi
       kv_trace: true,
       ...requestFields(settings),
     };
-    beginTrace(id, messages);
     for await (const part of streamChat(body, abort.signal)) {
       if (part.kind === "id") traceId(id, part.id);
-      draft.take(part);
+      written.take(part);
     }
-    draft.end();
+    written.end();
   } catch (error) {
-    draft.fail(error, abort.signal.aborted);
+    if (isRefused(error)) {
+      undoTrace();
+      setMessages(id, conversation.messages);
+      setRefusal(id, `The server refused. ${wordsOf(error)}`);
+      announce(`The server refused: ${wordsOf(error)}`);
+      giveBack();
+    } else {
+      written.fail(error, abort.signal.aborted);
+    }
   } finally {
     setRunning(id, null);
     endTrace(id);
     persist();
   }
+}
+
+/** Whether the server refused a request for what it is, before its answer began. */
+function isRefused(error: unknown): boolean {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500;
+}
+
+function setRefusal(id: string, said: string): void {
+  const next = new Map(refusals.value);
+  if (said) next.set(id, said);
+  else next.delete(id);
+  refusals.value = next;
+}
+
+/** Return an error in the page's words. */
+function wordsOf(error: unknown): string {
+  const said = (error instanceof Error ? error.message : String(error)).replaceAll("kv_budget", "budget");
+  return error instanceof ApiError && error.status ? `${said} (status ${error.status})` : said;
 }
 
 function setRunning(id: string, abort: AbortController | null): void {
@@ -83,6 +121,7 @@ class Draft {
   private readonly begin = performance.now();
   private first = 0;
   private frame = 0;
+  private parts = 0;
 
   constructor(
     private readonly conversation: string,
@@ -105,14 +144,16 @@ class Draft {
 
   fail(error: unknown, stopped: boolean): void {
     this.time();
-    const said = error instanceof Error ? error.message : String(error);
-    const status = error instanceof ApiError && error.status ? ` (status ${error.status})` : "";
-    this.message = stopped ? { ...this.message, finish: "stopped" } : { ...this.message, error: said + status };
+    const said = wordsOf(error);
+    this.message = stopped
+      ? { ...this.message, finish: "stopped", about: Math.max(this.parts, sampledBy(this.conversation)) }
+      : { ...this.message, error: said };
     this.show();
-    announce(stopped ? "Stopped." : `The server refused: ${said}`);
+    announce(stopped ? "Stopped." : `The answer failed: ${said}`);
   }
 
   private started(): void {
+    this.parts += 1;
     if (this.first) return;
     this.first = performance.now();
     announce("The answer has begun.");
@@ -132,6 +173,12 @@ class Draft {
       setMessage(this.conversation, this.message, false);
     }
   }
+}
+
+/** Return how many tokens the newest tick has of a conversation's answer. */
+function sampledBy(conversation: string): number {
+  const slot = traces.peek().get(conversation)?.slot;
+  return slot ? slot.seen - slot.prompt : 0;
 }
 
 function withPart(message: Message, part: ChatPart): Message {

@@ -23,6 +23,14 @@ export const DEFAULTS: Settings = {
   extra: "",
 };
 
+const IN_SIGHT = new Set<keyof Settings>(["policy", "budget"]);
+
+/** Return how many settings of the dialog are set: the others are in sight beside the message. */
+export function hiddenSettings(settings: Settings): number {
+  const fields = Object.keys(DEFAULTS) as (keyof Settings)[];
+  return fields.filter((field) => !IN_SIGHT.has(field) && settings[field].trim()).length;
+}
+
 const NUMBERS: [keyof Settings, string][] = [
   ["budget", "kv_budget"],
   ["temperature", "temperature"],

@@ -25,6 +25,7 @@ interface Chart {
 
 const DASH = [5, 4];
 const DOT = [2, 3];
+const LONG_DASH = [10, 4];
 
 const CHARTS: Chart[] = [
   {
@@ -58,14 +59,15 @@ const CHARTS: Chart[] = [
     title: "Evicted tokens",
     show: count,
     steps: true,
-    lines: [{ name: "per interval", ink: "selected", value: (one) => one.evicted }],
+    lines: [{ name: "in 5 s", ink: "selected", value: (one) => one.evicted }],
   },
   {
-    title: "Refused, failed, cancelled",
+    title: "Rejected, invalid, failed, cancelled",
     show: count,
     steps: true,
     lines: [
-      { name: "refused", ink: "sinks", value: (one) => one.rejected },
+      { name: "rejected", ink: "sinks", value: (one) => one.rejected },
+      { name: "invalid", ink: "selected", dash: LONG_DASH, value: (one) => one.invalid },
       { name: "failed", ink: "bad", dash: DASH, value: (one) => one.errors },
       { name: "cancelled", ink: "muted", dash: DOT, value: (one) => one.cancelled },
     ],

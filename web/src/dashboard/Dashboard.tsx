@@ -1,5 +1,5 @@
 import { connection, hello, recentTicks, tick } from "../api/live";
-import type { History } from "../api/types";
+import type { History, Point } from "../api/types";
 import { Figure } from "../memory/MemoryPanel";
 import { rates } from "../memory/rates";
 import { Slots } from "../memory/Slots";
@@ -9,6 +9,8 @@ import { history, historyFault, useHistory } from "./history";
 import { newest, sum } from "./series";
 import { Table } from "./Table";
 import { verdict } from "./verdict";
+
+const LATELY = 300;
 
 export function Dashboard() {
   useHistory();
@@ -63,15 +65,30 @@ function Tiles({ history: { points } }: { history: History }) {
     <dl class="figures tiles">
       <Figure name="output tokens/s" value={rate(speed.output)} />
       <Figure name="prefill tokens/s" value={rate(speed.prompt)} />
-      <Figure name="time to first token, p95" value={seconds(newest(points, (one) => one.ttft.p95))} />
-      <Figure name="time per output token, p95" value={seconds(newest(points, (one) => one.tpot.p95))} />
+      <Figure name="time to first token, p95" value={seconds(newest(lately(points), (one) => one.ttft.p95))} />
+      <Figure name="time per output token, p95" value={seconds(newest(lately(points), (one) => one.tpot.p95))} />
       <Figure name="slots in use" value={`${count(now?.running ?? 0)} of ${count(hello.value?.limits.slots ?? 0)}`} />
       <Figure name="queue" value={count(now?.waiting ?? 0)} />
       <Figure name="requests, last hour" value={count(sum(points, "requests"))} />
-      <Figure name="refused, last hour" value={count(sum(points, "rejected"))} />
-      <Figure name="failed, last hour" value={count(sum(points, "errors"))} />
+      <Figure
+        name="rejected, last hour"
+        title="Refused because of load: statuses 429 and 503"
+        value={count(sum(points, "rejected"))}
+      />
+      <Figure
+        name="invalid, last hour"
+        title="Refused because of what they are: other statuses 4xx"
+        value={count(sum(points, "invalid"))}
+      />
+      <Figure name="failed, last hour" title="Statuses 5xx" value={count(sum(points, "errors"))} />
     </dl>
   );
+}
+
+/** The points of the last five minutes: an older latency says nothing of now. */
+function lately(points: readonly Point[]): readonly Point[] {
+  const from = (points.at(-1)?.t ?? 0) - LATELY;
+  return points.filter((one) => one.t >= from);
 }
 
 function Held() {

@@ -14,7 +14,8 @@ const COLUMNS: [string, (point: Point, interval: number) => string][] = [
   ["in use", (one) => count(one.running)],
   ["waiting", (one) => count(one.waiting)],
   ["evicted", (one) => count(one.evicted)],
-  ["refused", (one) => count(one.rejected)],
+  ["rejected", (one) => count(one.rejected)],
+  ["invalid", (one) => count(one.invalid)],
   ["failed", (one) => count(one.errors)],
 ];
 

@@ -53,7 +53,7 @@ export function newest(points: readonly Point[], value: Value): number | null {
 
 export function sum(
   points: readonly Point[],
-  name: "requests" | "errors" | "rejected" | "evicted" | "cancelled",
+  name: "requests" | "invalid" | "errors" | "rejected" | "evicted" | "cancelled",
 ): number {
   return points.reduce((total, one) => total + one[name], 0);
 }

@@ -36,7 +36,7 @@ const CHECKS: Check[] = [
   (points, s) => {
     const rejected = sum(recent(points, s), "rejected");
     return rejected > 0
-      ? { tone: "bad", words: `Overloaded: ${many(rejected, "request")} refused in the last 5 minutes.` }
+      ? { tone: "bad", words: `Overloaded: ${many(rejected, "request")} rejected in the last 5 minutes.` }
       : null;
   },
   (points, s) => {

@@ -1,9 +1,17 @@
-import { signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
+import { hello } from "../api/live";
 import type { Shape } from "../cache/ring";
 import { Strip } from "./Strip";
+import { traces } from "./trace";
 
 const STORE = "ringkv.explained";
 const shown = signal(localStorage.getItem(STORE) === null);
+const hasPicture = computed(() => traces.value.size > 0);
+
+// The picture itself takes the place of its explanation.
+effect(() => {
+  if (hasPicture.value) shown.value = false;
+});
 
 const EXAMPLE: Shape = {
   policy: "snapstream",
@@ -44,13 +52,43 @@ export function Explain() {
         </dd>
         <dt class="swatch swatch-ring">Ring</dt>
         <dd>
-          The newest tokens. Each new token overwrites the oldest one, at the <b>write head</b> ▾. When the head returns
-          to the first entry, the ring has <b>wrapped</b>.
+          The newest tokens: first the prompt's last ones. Each new token overwrites the oldest one, at the{" "}
+          <b>write head</b> ▾, which begins in the middle. When it returns to the ring's first entry, the ring has{" "}
+          <b>wrapped</b>.
         </dd>
         <dt class="swatch swatch-free">Free</dt>
         <dd>Entries that hold no token yet.</dd>
       </dl>
-      <p>What is in none of these is evicted: the model has read it, and no longer sees it.</p>
+      <p>
+        What is in none of these is evicted: the model has read it, and no longer sees it. A prompt that fits is kept
+        whole. The server sets how many entries are sinks and ring, and a request its budget.
+      </p>
+      <Policies />
     </details>
+  );
+}
+
+const POLICIES: Record<string, string> = {
+  full: "keeps every token",
+  streaming: "has sinks and a ring",
+  snapkv: "has sinks and selected tokens, and appends new ones",
+  snapstream: "has sinks, selected tokens and a ring",
+  arkvale: "keeps every token, and each step reads those that matter",
+};
+
+/** What the policies that the server offers keep. */
+function Policies() {
+  const offered = hello.value?.policies.filter((name) => name in POLICIES) ?? [];
+  return (
+    <p>
+      Policies:{" "}
+      {offered.map((name, i) => (
+        <>
+          {i > 0 && "; "}
+          <b>{name}</b> {POLICIES[name]}
+        </>
+      ))}
+      .
+    </p>
   );
 }

@@ -16,12 +16,14 @@ export function KeptText({ trace, conversation }: { trace: Trace; conversation: 
   useEffect(() => {
     if (first !== undefined) scrollTo(text.current, first);
   }, [first]);
-  if (fault) return <p class="note">{fault}</p>;
+  const said = fault && <p class="note">{fault}</p>;
+  if (said && (!kept || texts.length === 0)) return said;
   if (!kept || texts.length === 0) return <p class="note">Shown after the first token of the answer.</p>;
   const show = (p: number) => scrollTo(text.current, p);
   return (
     <>
       <Pickers kept={kept} picked={trace.pick} onPick={(chosen) => pick(conversation, chosen)} />
+      {said}
       <Summary kept={kept} slot={slot} />
       <Overview kept={kept} slot={slot} onPick={show} />
       <Legend />
@@ -96,9 +98,10 @@ function fitsWords(kept: Kept): string {
   return `The prompt of ${many(kept.tokens, "token")} fits, so all of it is kept.`;
 }
 
-function keptWords({ counts, of, tokens }: Kept): string {
+function keptWords({ counts, of, tokens, layout }: Kept): string {
   const mean = counts.reduce((sum, n) => sum + n, 0) / of;
   const share = `${count(mean)} of ${count(tokens)} prompt tokens`;
+  if (layout.selected === 0) return `The first and the newest tokens stay: ${share}. Nothing is selected.`;
   if (of === 1) return `This head keeps ${share}.`;
   const nowhere = counts.filter((n) => n === 0).length / Math.max(1, tokens);
   return `Each head keeps ${share}, and selects its own: ${percent(nowhere)} were kept by none of ${count(of)} heads.`;
@@ -180,7 +183,7 @@ function Best({ found, onPick }: { found: Passage[]; onPick: (p: number) => void
   if (found.length === 0) return null;
   return (
     <div class="best">
-      <h4>Passages kept most</h4>
+      <h4>Passages kept most, by the share of heads</h4>
       <ol>
         {found.map((one) => (
           <li key={one.from}>
@@ -198,7 +201,7 @@ function Best({ found, onPick }: { found: Passage[]; onPick: (p: number) => void
 function best(kept: Kept | null, texts: string[], slot: Shape | null): Passage[] {
   if (!kept || !slot || !isRing(slot) || keepsWholePrompt(slot)) return [];
   const until = Math.max(slot.sinks, slot.prompt - slot.ring);
-  return passages(texts, kept.counts, kept.of, [slot.sinks, until], SHOWN);
+  return passages(texts, kept.counts, kept.of, [slot.sinks, until], SHOWN).filter((one) => one.share > 0);
 }
 
 /** Return the best passage that is neither at the beginning nor at the end, if there is one. */

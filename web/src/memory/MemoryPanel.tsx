@@ -63,15 +63,15 @@ function Figures() {
     <dl class="figures">
       <Figure name="tokens/s" value={rate(speed.output)} />
       <Figure name="prefill/s" value={rate(speed.prompt)} />
-      <Figure name="queue" value={count((now?.waiting ?? 0) + (now?.prefilling ?? 0))} />
-      <Figure name="steps" value={count(now?.steps ?? 0)} />
+      <Figure name="queue" title="Requests that wait for a slot" value={count(now?.waiting ?? 0)} />
+      <Figure name="steps" title="Each samples one token for every running request" value={count(now?.steps ?? 0)} />
     </dl>
   );
 }
 
-export function Figure({ name, value }: { name: string; value: string }) {
+export function Figure({ name, value, title }: { name: string; value: string; title?: string }) {
   return (
-    <div>
+    <div title={title}>
       <dt>{name}</dt>
       <dd>{value}</dd>
     </div>
@@ -113,7 +113,8 @@ function Reserved() {
     <p class="note">
       The server reserves {bytes(limits.held_bytes)} in all: {count(limits.slots)} slots of {bytes(limits.slot_bytes)},{" "}
       {bytes(limits.staging_bytes)} of staging, where prompts are prefilled whole, and {bytes(limits.store_bytes)} for
-      earlier prompts.
+      the prefix store, which keeps earlier prompts. A smaller budget makes a request's steps faster; its slot has the
+      same size.
     </p>
   );
 }

@@ -41,18 +41,33 @@ export interface Trace {
 /** The last request of each conversation. */
 export const traces = signal<ReadonlyMap<string, Trace>>(new Map());
 
-export function beginTrace(conversation: string, messages: WireMessage[]): void {
-  set(conversation, {
-    id: "",
-    messages,
-    samples: [],
-    slot: null,
-    running: true,
-    texts: [],
-    kept: null,
-    pick: { layer: null, head: null },
-    fault: "",
-  });
+const ALL: Pick = { layer: null, head: null };
+const EMPTY = { id: "", samples: [], slot: null, texts: [], kept: null, pick: ALL, fault: "" };
+
+/** Begin the trace of a request. Returns a function that puts the conversation's earlier trace back. */
+export function beginTrace(conversation: string, messages: WireMessage[]): () => void {
+  const earlier = traces.peek().get(conversation);
+  set(conversation, { ...EMPTY, messages, running: true });
+  return () => {
+    const all = new Map(traces.peek());
+    if (earlier) all.set(conversation, earlier);
+    else all.delete(conversation);
+    traces.value = all;
+  };
+}
+
+/** Show the picture of an earlier answer again. */
+export function restoreTrace(
+  conversation: string,
+  found: Partial<Trace> & { id: string; messages: WireMessage[] },
+): void {
+  set(conversation, { ...EMPTY, running: false, ...found });
+  void loadTexts(conversation, found.id);
+}
+
+/** Whether the picture of a prompt counts all layers and heads. */
+export function isOfAll({ of, layers, heads }: Kept): boolean {
+  return of === layers * heads;
 }
 
 export function traceId(conversation: string, id: string): void {
@@ -88,8 +103,17 @@ async function loadKept(conversation: string): Promise<void> {
       old.pick === pick ? withSlot({ ...old, kept, fault: "" }, afterPrefill(kept)) : old,
     );
   } catch (error) {
-    changeRequest(conversation, id, (old) => ({ ...old, fault: words(error) }));
+    changeRequest(conversation, id, (old) => unpicked(old, error));
   }
+}
+
+const FORGOTTEN = "Single layers and heads can be picked in the server's last 8 requests only.";
+
+/** Return a trace whose kept tokens could not be counted again: what is known of all heads stays. */
+function unpicked(old: Trace, error: unknown): Trace {
+  if (!old.kept || !isOfAll(old.kept)) return { ...old, fault: words(error) };
+  const isForgotten = error instanceof ApiError && error.status === 404;
+  return { ...old, pick: ALL, fault: isForgotten ? FORGOTTEN : words(error) };
 }
 
 /** Return a slot as prefill left it: a short answer may be in no tick. */
