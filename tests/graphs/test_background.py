@@ -57,6 +57,7 @@ def ahead(folder: Path) -> AheadOfTime:
     return AheadOfTime(folder, compiler.path, "source", lambda name: pytest.fail("compiled in this process"))
 
 
+@pytest.mark.slow
 def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
     backend: Background, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,10 +69,16 @@ class Served:
 
     def metric(self, line: str) -> float:
         """Return the value of one sample, named with its labels as Prometheus writes them; `model` is left out."""
+        (found,) = self.metrics(line)
+        return found
+
+    def metrics(self, *lines: str) -> list[float]:
+        """Return the values of samples at one time."""
         text = self.http.get("/metrics").text
         for own in (f'{{model="{NAMES[0]}"}}', f',model="{NAMES[0]}"'):
             text = text.replace(own, "")
-        return float(dict(sample.rsplit(" ", 1) for sample in text.splitlines())[line])
+        samples = dict(sample.rsplit(" ", 1) for sample in text.splitlines())
+        return [float(samples[line]) for line in lines]
 
     def wait_until_free(self) -> None:
         """Wait until the engine is idle; fail after ten seconds."""
