@@ -1,5 +1,6 @@
 # make demo    install, then retrieve facts hidden in a long document with a full and two compressed caches
-# make test    install, check, run the tests
+# make test    install, check, run the tests in two processes, except those of `make slow`
+# make slow    the tests that take more than ten seconds, such as compiling every Triton kernel
 # make amx     the CPU kernels' tests for AMX, with tiles emulated in software
 # make avx2    the CPU kernels' tests for a processor with AVX2 only
 # make check   lint, format, types, import contracts
@@ -19,7 +20,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test amx avx2 check bench peers traffic clients report device web check-web test-web screenshots dev clean
+.PHONY: help demo test slow amx avx2 check bench peers traffic clients report device web check-web test-web screenshots dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -30,7 +31,10 @@ demo:
 
 test: check
 	@echo "tests"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+
+slow: dev
+	@$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
 
 amx avx2: dev
 	@CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) $(BIN)/python -m pytest tests/kernels

@@ -44,6 +44,7 @@ OURS: Mapping[str, Options] = {
     "int4": Options(weights="int4"),
     "int8, 16-bit activations": Options(weights="int8", activations="16-bit"),
     "int4, 16-bit activations": Options(weights="int4", activations="16-bit"),
+    "int4, 4-bit activations": Options(weights="int4", activations="int4"),
 }
 Windows = Sequence[Sequence[int]]
 

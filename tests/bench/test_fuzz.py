@@ -56,6 +56,7 @@ def test_a_case_is_the_same_on_every_call() -> None:
     assert made.case(3, 7) == made.case(3, 7) != made.case(3, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["config", "gguf", "grammars", "safetensors", "templates", "tokenizers"])
 def test_the_command_finds_nothing(name: str) -> None:
     command = [sys.executable, "-m", "bench.fuzz", name, "--minutes", "0.05", "--seed", "5"]

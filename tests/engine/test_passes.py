@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(mis
 VOCAB, LANES, ROOM = 224, 4, 640
 LENGTHS = (300, 33, 5, 97)  # of prompts; longer ones are compressed to 64 entries
 
-INT8_ACTIVATIONS = {f"w{bits}a8": {"weights": f"int{bits}", "activations": "int8"} for bits in (8, 4)}
+QUANTISED_ROWS = {
+    f"w{bits}a{of_rows}": {"weights": f"int{bits}", "activations": f"int{of_rows}"}
+    for bits, of_rows in ((8, 8), (4, 8), (4, 4))
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(folder: Path, graphs: str = "off", weights: str = "bf16", **changes: object) -> LocalEngine:
-    """weights: w8a8 and w4a8 are int8 and int4 with int8 activations."""
+    """weights: w8a8, w4a8 and w4a4 are int8 and int4 with int8 and int4 activations."""
     usual = {"slots": 12, "lanes": LANES, "staged_tokens": LANES * ROOM, "prompt_tokens": ROOM, "chunk": 128}
     kv = KVChoice(budget=64, sinks=4, recent=16, select=SnapKV(window=8))
-    stored = INT8_ACTIVATIONS.get(weights, {"weights": weights})
+    stored = QUANTISED_ROWS.get(weights, {"weights": weights})
     made = build(tiny.config(folder, dtype="bfloat16", graphs=graphs, kv=kv, **stored, **usual | changes))
     assert is_native("linear")
     return made
@@ -71,7 +74,15 @@ def equal(found: list[Tensor], want: list[Tensor]) -> bool:
 
 @pytest.mark.parametrize(
     ("graphs", "weights"),
-    [("off", "bf16"), ("compiled", "bf16"), ("off", "int8"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8")],
+    [
+        ("off", "bf16"),
+        ("compiled", "bf16"),
+        ("off", "int8"),
+        ("off", "int4"),
+        ("off", "w8a8"),
+        ("off", "w4a8"),
+        ("off", "w4a4"),
+    ],
 )
 def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs: str, weights: str) -> None:
     made = engine(folder, graphs, weights)
@@ -138,7 +149,8 @@ def test_slots_that_ride_get_the_logits_of_a_decode_step(
 
 
 @pytest.mark.parametrize(
-    ("graphs", "weights"), [("off", "bf16"), ("compiled", "bf16"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8")]
+    ("graphs", "weights"),
+    [("off", "bf16"), ("compiled", "bf16"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8"), ("off", "w4a4")],
 )
 def test_a_slots_logits_are_the_same_beside_any_number_of_others(folder: Path, graphs: str, weights: str) -> None:
     made = engine(folder, graphs, weights)

@@ -26,6 +26,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 SCALE = 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize(
     ("dtype", "width", "groups"),
@@ -48,6 +49,7 @@ def test_decode_attention_compiles_and_uses_the_shared_memory_that_its_tiling_pr
         assert 0.7 * predicted <= made.metadata.shared <= predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize(
     ("dtype", "fresh", "groups", "width"), [(BF16, 4, 8, 128), (BF16, 8, 20, 256), (FP16, 2, 4, 64), (FP32, 3, 1, 96)]

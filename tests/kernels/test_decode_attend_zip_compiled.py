@@ -21,6 +21,7 @@ KERNELS = (append_token, attend_buffer, attend_chunks, merge_splits, note_attent
 MOST_STACK = 16  # bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "dtype", "width", "groups"),
     [(80, torch.bfloat16, 128, 8), (90, torch.float32, 96, 4), (100, torch.float16, 80, 3)],

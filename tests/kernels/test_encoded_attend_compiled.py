@@ -24,6 +24,7 @@ SCALE = 0.1
 STACK = {"turbo4": 8}  # bytes, of a write that calls functions for quotients and roots in float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "name", "dtype", "width", "groups", "exact"),
     [

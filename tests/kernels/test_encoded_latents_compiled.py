@@ -27,6 +27,7 @@ SPILLED = 544  # bytes, of 64 queries: mostly addresses of queries, which a tile
 NAMES = ["write_latent", "rotate_queries", "encoded_latent_split", "merge_latents"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "name", "dtype", "groups", "width"),
     [

@@ -7,6 +7,7 @@ from torch import Tensor
 from ringkv.kernels.by_head import by_head
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
+from ringkv.kernels.linear import gated, linear
 from tests.kernels.products import EPS, normalised, random_bf16
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -67,6 +68,17 @@ def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str, secon
             gate, up = (normalised(x[row : row + 1], norm) @ first.T).chunk(2, -1)
             want[row] += weight * ((gate / (1 + (-gate).exp()) * up) @ second.T)[0]
     torch.testing.assert_close(found.double(), want, atol=0.1 if form in INT8_ROWS else 0.03, rtol=2e-2)
+
+
+@pytest.mark.parametrize("form", ["w4a8", "w4a4"])
+def test_an_expert_rounds_its_rows_to_the_bits_that_a_dense_network_does(form: str) -> None:
+    x, norm, residual, (chosen, weights) = inputs(40)
+    gate_up, down = stacks(form)
+    chosen, weights = torch.ones_like(chosen[:, :1]), torch.ones_like(weights[:, :1])
+    found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
+    between = gated(x, gate_up.chunk(COUNT)[1], None, norm, EPS)
+    want = linear(between, down.chunk(COUNT)[1].contiguous(), dtype=torch.float32) + residual
+    torch.testing.assert_close(found, want.bfloat16(), atol=1e-6, rtol=2**-7)
 
 
 @pytest.mark.parametrize("rows", [1, 40])

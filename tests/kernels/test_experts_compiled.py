@@ -49,6 +49,7 @@ def run(shape: str, rows: int, dtype: torch.dtype) -> None:
     assert (out.shape, out.dtype) == (x.shape, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "shape", "rows", "dtype"),
     [

@@ -1,4 +1,4 @@
-"""Products whose rows are int8: exact integers in each group, near those of float64, and independent of other rows."""
+"""Products with rows of integers: exact in each group, near those of float64, and independent of other rows."""
 
 import pytest
 import torch
@@ -6,11 +6,12 @@ from torch import Tensor
 
 from ringkv.kernels import quantize
 from ringkv.kernels.formats import FORMATS, rows_of, unpack, unpack_gated
-from ringkv.kernels.int8_products import GROUP, ROTATION, pack_w4a8, rounded
+from ringkv.kernels.int8_products import GROUP, ROTATION, rounded
 from ringkv.kernels.linear import gated, gated_reference, linear, reference
 from tests.kernels.products import EPS, SHAPES, normalised, random_bf16
 
-KINDS = ["w8a8", "w4a8"]
+KINDS = {"w8a8": 127, "w4a8": 127, "w4a4": 7}
+"""The largest integer of rows, by format."""
 FEW = 8  # rows up to which int4 weights are multiplied with bfloat16
 HALVES = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
 
@@ -29,10 +30,10 @@ def rotated(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(whole, (0, -whole.shape[1] % GROUP)).unflatten(1, (-1, GROUP)).float()
 
 
-def in_steps(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Round float32 groups [M, G, 128] to 127 steps; return them and the steps."""
+def in_steps(groups: Tensor, levels: int = 127) -> tuple[Tensor, Tensor]:
+    """Round float32 groups [M, G, 128] to so many steps; return them and the steps."""
     largest = groups.abs().amax(-1)
-    return (groups * (torch.full_like(largest, 127) / largest)[..., None]).round(), largest / 127
+    return (groups * (torch.full_like(largest, levels) / largest)[..., None]).round(), largest / levels
 
 
 def stored(kind: str, out: int, inner: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -48,17 +49,20 @@ def stored(kind: str, out: int, inner: int) -> tuple[Tensor, Tensor, Tensor, Ten
     first *= torch.arange(inner) % ROTATION == 0
     whole = (four.q.double().unflatten(1, (-1, ROTATION)) @ hadamard()).flatten(1) * steps / ROTATION + first
     groups = torch.nn.functional.pad(whole, (0, -inner % GROUP)).unflatten(1, (-1, GROUP)).float()
-    return pack_w4a8(four), *in_steps(groups), torch.ones(1, out)
+    return FORMATS[kind].pack(four), *in_steps(groups), torch.ones(1, out)
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(("kind", "rows"), [("w8a8", n) for n in (1, 3, 9, 33, 520)] + [("w4a8", n) for n in (9, 520)])
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [("w8a8", n) for n in (1, 3, 9, 33, 520)] + [(kind, n) for kind in ("w4a8", "w4a4") for n in (9, 520)],
+)
 @pytest.mark.parametrize(("out", "inner"), [*SHAPES, (96, 1600)])
 def test_sums_of_a_group_are_exact_integers(kind: str, rows: int, out: int, inner: int) -> None:
     """Sums of groups are scaled and added in float32, one group after the other."""
     x = torch.randint(-9, 10, (rows, inner)).bfloat16()  # sums and differences of small integers are exact
     packed, weights, steps, factor = stored(kind, out, inner)
-    elements, scales = in_steps(rotated(x))
+    elements, scales = in_steps(rotated(x), KINDS[kind])
     want = torch.zeros(rows, out)
     for group in range(elements.shape[1]):
         sums = elements[:, group].double() @ weights[:, group].double().T
@@ -83,12 +87,13 @@ def test_a_product_has_its_norm_bias_and_residual(kind: str, rows: int, out: int
     packed = FORMATS[kind].pack(weight)
     product = normalised(x, norm) @ unpack(packed).double().T
     found = linear(x, packed, bias, norm, EPS, residual, dtype=torch.float32).double() - bias - residual
-    assert (found - product).norm() < 0.01 * product.norm()
-    torch.testing.assert_close(found.float(), product.float(), atol=0.05 * inner**0.5, rtol=0)
+    off = 127 / KINDS[kind] if rows > FEW else 1  # times as coarse
+    assert (found - product).norm() < 0.01 * off * product.norm()
+    torch.testing.assert_close(found.float(), product.float(), atol=0.05 * off * inner**0.5, rtol=0)
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["w8a8", "w4a8"])
 @pytest.mark.parametrize("rows", [3, 33])
 @pytest.mark.parametrize("run", [gated, gated_reference])
 def test_a_gated_product_is_silu_of_the_gate_times_up(kind: str, rows: int, run: object) -> None:
@@ -106,12 +111,15 @@ def test_without_the_compiled_product_torch_rounds_rows_too(kind: str) -> None:
     x, packed = random_bf16(5, 160), FORMATS[kind].pack(random_bf16(64, 160))
     found = reference(x, packed, None, None, 0.0, None, torch.float32).double()
     plain = x.double() @ unpack(packed).double().T
-    assert torch.allclose(found, rounded(x).double() @ unpack(packed).double().T, atol=1e-3)
-    assert 0.001 < (found - plain).norm() / plain.norm() < 0.01
+    levels = KINDS[kind]
+    assert torch.allclose(found, rounded(x, levels).double() @ unpack(packed).double().T, atol=1e-3)
+    assert 0.13 / levels < (found - plain).norm() / plain.norm() < 1.27 / levels
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(("kind", "rows", "alone"), [("w8a8", 700, 1), ("w4a8", 700, 9), ("w4a8", 8, 1)])
+@pytest.mark.parametrize(
+    ("kind", "rows", "alone"), [("w8a8", 700, 1), ("w4a8", 700, 9), ("w4a8", 8, 1), ("w4a4", 700, 9)]
+)
 def test_a_row_does_not_depend_on_the_others_bit_for_bit(kind: str, rows: int, alone: int) -> None:
     x, packed = random_bf16(rows, 1600), FORMATS[kind].pack(random_bf16(96, 1600))
     together = linear(x, packed)
@@ -130,12 +138,14 @@ def test_a_row_does_not_depend_on_the_others_bit_for_bit(kind: str, rows: int, a
 def test_up_to_eight_rows_of_int4_weights_are_not_rounded() -> None:
     x, packed = random_bf16(FEW, 160), FORMATS["w4a8"].pack(random_bf16(64, 160))
     assert torch.equal(linear(x, packed), linear(x, packed.flatten(-2)))
+    assert torch.equal(linear(x, packed), linear(x, packed.unflatten(-1, (2, 2))))
 
 
-def test_rows_are_off_by_half_a_step_of_their_group() -> None:
+@pytest.mark.parametrize("levels", [7, 127])
+def test_rows_are_off_by_half_a_step_of_their_group(levels: int) -> None:
     x = random_bf16(50, 320) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(128)[:320].bfloat16()
-    error = rotated(rounded(x)) - rotated(x)
-    step = rotated(x).abs().amax(-1, keepdim=True) / 127
+    error = rotated(rounded(x, levels)) - rotated(x)
+    step = rotated(x).abs().amax(-1, keepdim=True) / levels
     assert (error.abs() <= 0.5001 * step).all()
     assert (error.abs() > 0.4 * step).any()
 
@@ -153,7 +163,7 @@ def test_rows_and_gated_panels_are_those_of_the_whole_weight(kind: str) -> None:
     weight, rows = random_bf16(96, 576), torch.tensor([0, 95, 17, 17])
     packed = FORMATS[kind].pack(weight)
     whole = unpack(packed)
-    assert (whole - weight).norm() / weight.norm() < {"w8a8": 0.01, "w4a8": 0.1}[kind]
+    assert (whole - weight).norm() / weight.norm() < (0.01 if kind == "w8a8" else 0.1)
     torch.testing.assert_close(rows_of(packed, rows), whole[rows].bfloat16(), atol=1e-6, rtol=2**-7)
     assert torch.equal(unpack_gated(FORMATS[kind].pack_gated(weight)), whole)
-    assert packed.nbytes == FORMATS[{"w8a8": "int8", "w4a8": "int4"}[kind]].pack(weight).nbytes
+    assert packed.nbytes == FORMATS["int8" if kind == "w8a8" else "int4"].pack(weight).nbytes

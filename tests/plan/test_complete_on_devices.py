@@ -23,7 +23,10 @@ def test_activations_are_int8_if_weights_are_quantised_and_the_processor_multipl
     assert found("avx512_vnni", weights="int8") == found("avx_vnni", weights="int4", activations="auto") == "int8"
     assert found("avx2", weights="int8", activations="int8") == "int8"
     assert found("avx2", weights="int8") == found("avx512_vnni") == "16-bit"
+    assert found("avx2", weights="int4", activations="int4") == "int4"
     assert found("avx512_vnni", weights="int4", activations="16-bit") == "16-bit"
+    with pytest.raises(InvalidRequest, match="activations int4 need weights int4; set weights"):
+        resolved(weights="int8", activations="int4")
     with pytest.raises(InvalidRequest, match="activations int8 need weights int8 or int4"):
         resolved(activations="int8")
 

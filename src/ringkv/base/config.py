@@ -14,7 +14,7 @@ from ringkv.base.workspace import Workspace, workspace
 
 DType = Literal["bfloat16", "float16", "float32"]
 Weights = Literal["bf16", "int8", "int4"]
-Activations = Literal["16-bit", "int8"]
+Activations = Literal["16-bit", "int8", "int4"]
 HeadShares = tuple[tuple[float, ...], ...]
 """What each key-value head needs, relative to others, by layer."""
 Graphs = Literal["compiled", "background", "off"]
@@ -35,7 +35,7 @@ class EngineConfig:
     graphs: Graphs  # "compiled": before the engine is ready; "background": while functions run eagerly; "off": never
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
-    activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" rounds them by row
+    activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" and "int4" round them by row
     kv_format: PlaneFormat = "plain"  # of slots and conversations; staging and stored prompts use `dtype`
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple

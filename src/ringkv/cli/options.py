@@ -103,7 +103,8 @@ class ComputeOptions:
         _machine(
             "--activations",
             "BITS",
-            "What int8 and int4 weights are multiplied with: int8, 16-bit or auto (default, the faster one).",
+            "What int8 and int4 weights are multiplied with: int8, 16-bit or auto (default, the faster one); or int4, "
+            "which takes int4 weights and is not faster.",
         ),
     ] = None
     device: Annotated[

@@ -51,6 +51,7 @@ STORED: Mapping[tuple[Weights, Activations], Stored] = {
     ("int4", "16-bit"): Stored("int4", "int8", "int4"),
     ("int8", "int8"): Stored("w8a8", "int8", "int8", "int8-groups-a8"),
     ("int4", "int8"): Stored("w4a8", "int8", "int4"),
+    ("int4", "int4"): Stored("w4a4", "int8", "int4"),
 }
 
 

@@ -81,6 +81,18 @@ FORMATS: Mapping[str, WeightFormat] = {
         int8_products.rounded,
         has_groups=True,
     ),
+    "w4a4": WeightFormat(
+        torch.uint8,
+        6,
+        packing.is_whole,
+        int8_products.pack_w4a4,
+        _alternating(int8_products.pack_w4a4),
+        int8_products.unpack_w4a4,
+        int8_products.w4a4_rows,
+        quantize.groups_of,
+        int8_products.rounded_to_4_bits,
+        has_groups=True,
+    ),
     "int8-groups": WeightFormat(
         torch.int8,
         5,
@@ -131,6 +143,6 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 
 
 def multiplied(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x [M, in] as products with this weight multiply it: rounded to int8 if the format does so."""
+    """Return x [M, in] as products with this weight multiply it: rounded if the format does so."""
     change = None if weight.dim() == 2 else format_of(weight).multiplied
     return x if change is None else change(x)

@@ -1,12 +1,15 @@
-"""int8_products: formats of quantised weights whose products quantise the rows of x to int8, too.
+"""int8_products: formats of quantised weights whose products quantise the rows of x, too, and multiply in int8.
 
 M rows, G groups of 128 elements along K; the last may be shorter. Groups are rotated by a Hadamard matrix in blocks of
-32, which spreads outliers (QuaRot, arXiv 2404.00456), then rounded to 127 steps of a scale of their own. Products of
-int8 are exact in a group, and added in float32.
+32, which spreads outliers (QuaRot, arXiv 2404.00456), then rounded to steps of a scale of their own: 127 of them, or 7
+for rows of 4 bits. Products of int8 are exact in a group, and added in float32.
 
 w8a8  weights are rotated before they are packed as int8    [S, 1 + 8 K, 16, 4]: the lines of `quantize` in words
 w4a8  int4 weights, which products of more than 8 rows rotate and round to int8    [S, K, 5, 16, 4]
+w4a4  the same with rows of 4 bits, which no CPU multiplies faster                  [S, K, 5, 16, 2, 2]
 """
+
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,21 +23,26 @@ from ringkv.kernels.quantize import LINE, TINY, Int4Groups
 GROUP = 128  # elements that share a scale
 ROTATION = 32  # elements that are rotated together
 WORD = 4  # bytes
+OF_4_BITS = 7  # the largest integer
+OF_8_BITS = 127
 
 
-def groups(x: Tensor) -> tuple[Tensor, Tensor]:
+def groups(x: Tensor, levels: int = OF_8_BITS) -> tuple[Tensor, Tensor]:
     """Return rotated rows [M, in] as whole numbers, float32 [M, G, 128], and their scales, float32 [M, G]."""
     rotated = butterflies(pad(x.float(), (0, -x.shape[1] % GROUP)), ROTATION).unflatten(1, (-1, GROUP))
     largest = rotated.abs().amax(-1)
     is_zero = largest < TINY
-    by = torch.full_like(largest, 127) / largest
-    return (rotated * by.masked_fill(is_zero, 0)[..., None]).round_(), (largest / 127).masked_fill(is_zero, 0)
+    by = torch.full_like(largest, levels) / largest
+    return (rotated * by.masked_fill(is_zero, 0)[..., None]).round_(), (largest / levels).masked_fill(is_zero, 0)
 
 
-def rounded(x: Tensor) -> Tensor:
+def rounded(x: Tensor, levels: int = OF_8_BITS) -> Tensor:
     """Return rows as products multiply them: float32 [M, in]."""
-    q, scales = groups(x)
+    q, scales = groups(x, levels)
     return butterflies((q * scales[..., None]).flatten(1), ROTATION)[:, : x.shape[1]] / ROTATION
+
+
+rounded_to_4_bits = partial(rounded, levels=OF_4_BITS)
 
 
 def pack_w8a8(weight: Tensor) -> Tensor:
@@ -57,6 +65,22 @@ def w8a8_rows(packed: Tensor, rows: Tensor) -> Tensor:
 def pack_w4a8(weight: Tensor | Int4Groups) -> Tensor:
     """Pack [out, in], bfloat16 or already in groups."""
     return _in_words(quantize.pack_int4(weight))
+
+
+def pack_w4a4(weight: Tensor | Int4Groups) -> Tensor:
+    """Pack [out, in], bfloat16 or already in groups."""
+    packed: Tensor = pack_w4a8(weight).unflatten(-1, (2, 2))
+    return packed
+
+
+def unpack_w4a4(packed: Tensor) -> Tensor:
+    """Invert `pack_w4a4` except for rounding: float32 [out, in]."""
+    return unpack_w4a8(packed.flatten(-2))
+
+
+def w4a4_rows(packed: Tensor, rows: Tensor) -> Tensor:
+    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
+    return w4a8_rows(packed.flatten(-2), rows)
 
 
 def unpack_w4a8(packed: Tensor) -> Tensor:

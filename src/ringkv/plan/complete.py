@@ -1,9 +1,10 @@
 """complete: fills in the options that a user leaves open, without regard to memory."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
@@ -28,6 +29,14 @@ from ringkv.plan.units import parse_bytes
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
 MOST_DRAFTS = 7
+Requested = Literal["auto"] | Activations
+QUANTISED: tuple[Weights, ...] = ("int8", "int4")
+WITH_ACTIVATIONS: Mapping[str, tuple[Weights, ...]] = {
+    AUTO: get_args(Weights),
+    "16-bit": get_args(Weights),
+    "int8": QUANTISED,
+    "int4": ("int4",),
+}
 MAX_STEP = 150  # ms; a token every 150 ms is faster than people read
 MOST_LANES = 16  # prompts that share passes; each lane has a window of queries
 SHORT_PROMPTS = 4096  # entries for short prompts beside the longest
@@ -194,12 +203,16 @@ def _weights(options: Options, dtype: DType, device: str) -> Weights:
 
 
 def _activations(options: Options, weights: Weights) -> Activations:
-    requested = one_of((AUTO, *get_args(Activations)), "activations", options.activations, AUTO)
-    if requested == "int8" and weights == "bf16":
-        raise InvalidRequest("activations int8 need weights int8 or int4; set weights, or choose 16-bit", "activations")
-    if weights == "bf16" or requested == "16-bit":
-        return "16-bit"
-    return "int8" if requested == "int8" or multiplies_int8(instructions()) else "16-bit"
+    known: tuple[Requested, ...] = ("auto", *get_args(Activations))
+    requested = one_of(known, "activations", options.activations, "auto")
+    if weights not in (possible := WITH_ACTIVATIONS[requested]):
+        raise InvalidRequest(
+            f"activations {requested} need weights {' or '.join(possible)}; set weights, or choose 16-bit",
+            "activations",
+        )
+    if requested != "auto":
+        return requested
+    return "int8" if weights != "bf16" and multiplies_int8(instructions()) else "16-bit"
 
 
 def is_quantisable(dtype: DType, device: str) -> bool:

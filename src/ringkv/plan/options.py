@@ -23,7 +23,7 @@ class Options(AtStart):
     speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
     graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
     lanes: longest prompts that staging holds at once. activations: rows of products with int8 and int4 weights; "auto"
-    is int8 if the CPU multiplies it faster.
+    is int8 if the CPU multiplies it faster; "int4" is for int4 weights, and multiplied as int8.
     max_step: milliseconds between two tokens of a running request while prompts are prefilled. tensor_parallel: ranks,
     processes that divide the model. Default: 1. threads: of each rank. nnodes: machines that run equally many ranks.
     node_rank: index of this machine. master_addr, master_port: where the first machine listens. expert_parallel: each

@@ -122,8 +122,13 @@ void with_storage(at::ScalarType stored, const Run& run) {
   run(StoredInt4());
 }
 
-// Whether products with a packed weight quantise rows: its lines are words of four bytes.
-inline bool quantises_rows(const at::Tensor& weight) { return weight.size(-1) == 4; }
+// Whether products with a packed weight quantise rows: its lines are words of four bytes, or of twice two.
+inline bool quantises_rows(const at::Tensor& weight) {
+  return weight.scalar_type() != at::kBFloat16 && weight.size(-1) <= 4;
+}
+
+// The largest integer of quantised rows: that of four bits if words are twice two bytes, else of eight.
+inline float levels_of(const at::Tensor& weight) { return weight.size(-1) == 2 ? 7.f : 127.f; }
 
 // Whether a packed weight is int8 in groups: a block is [lines][4][16], or [lines][4][4][4] if products quantise rows.
 inline bool has_groups(const at::Tensor& weight) { return weight.scalar_type() == at::kChar && weight.dim() > 4; }
@@ -163,7 +168,7 @@ inline Product product_of(const at::Tensor& x, const at::Tensor& weight, const O
   });
   return {x.const_data_ptr<BF16>(), x.size(0), k_size, x.stride(0),
           static_cast<const uint8_t*>(weight.const_data_ptr()), weight.size(0), data_of(bias), data_of(norm),
-          float(eps), float(offset)};
+          float(eps), float(offset), x.size(0), nullptr, levels_of(weight)};
 }
 
 }  // namespace ringkv

@@ -27,6 +27,7 @@ struct Product {
   float eps, offset;
   int64_t all_rows = rows;
   const int64_t* index = nullptr;
+  float levels = 127.f;  // the largest integer of rows that are quantised
 
   const BF16* row(int64_t m) const { return x + (index ? index[m] : m) * stride; }
 

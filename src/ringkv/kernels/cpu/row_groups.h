@@ -1,6 +1,6 @@
 // Row groups: the left operand of int8 products, rotated and quantised per row and group of kGroup elements along K.
 //
-//     H x = scale * q, q int8 from -127 to 127, scale = the group's largest magnitude / 127
+//     H x = scale * q, q int8 from -levels to levels, scale = the group's largest magnitude / levels
 //
 // H is a Hadamard matrix of kRotation elements, not normalised: it spreads outliers, which would make the others' steps
 // coarse (QuaRot, arXiv 2404.00456). Weights are rotated, too, so that products stay the same. A group of 16 rows is
@@ -24,7 +24,7 @@ constexpr int64_t kRotation = 32;  // divides every K
 constexpr int64_t kGroup = 128;  // K elements that share a scale
 constexpr int64_t kGroupBlocks = kGroup / kTileK;
 constexpr int32_t kOffset = 128;
-constexpr float kTiny = 1e-30f;  // groups whose magnitudes are all smaller are zeros: 127 / them may be infinite
+constexpr float kTiny = 1e-30f;  // groups whose magnitudes are all smaller are zeros: levels / them may be infinite
 
 struct alignas(64) RowGroup {
   int8_t elements[kTileM][kGroup];
@@ -127,13 +127,13 @@ class RotatedGroup {
 
 #endif
 
-// Quantises kGroup elements as row m of a group.
-inline void quantise_group(const BF16* x, RowGroup& to, int64_t m) {
+// Quantises kGroup elements as row m of a group, to integers of magnitude `levels` at most.
+inline void quantise_group(const BF16* x, float levels, RowGroup& to, int64_t m) {
   const RotatedGroup rotated(x);
   const float largest = rotated.largest();
   const bool is_zero = largest < kTiny;
-  to.scale[m] = is_zero ? 0.f : largest / 127.f;
-  const int32_t sum = rotated.round(is_zero ? 0.f : 127.f / largest, to.elements[m]);
+  to.scale[m] = is_zero ? 0.f : largest / levels;
+  const int32_t sum = rotated.round(is_zero ? 0.f : levels / largest, to.elements[m]);
   to.correction[m] = int32_t(0u - uint32_t(kOffset) * uint32_t(sum));  // wraps if elements were not finite
 }
 
@@ -158,7 +158,8 @@ class QuantisedRows {
         normalise(x, p_.norm, p_.eps, p_.offset, p_.k_size, row);
       else
         std::memcpy(row, x, p_.k_size * sizeof(BF16));
-      for (int64_t g = 0; g < groups_; ++g) quantise_group(row + g * kGroup, at_tile(m - base)[g], (m - base) % kTileM);
+      for (int64_t g = 0; g < groups_; ++g)
+        quantise_group(row + g * kGroup, p_.levels, at_tile(m - base)[g], (m - base) % kTileM);
     }
   }
 
