@@ -13,7 +13,7 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.kinds import KINDS
 from ringkv.evaluation.verdict import Comparison, compare
 
-HELD = {"full": 1000, "snapstream 2x": 500, "snapstream 4x": 250, "streaming 4x": 250}
+HELD = {"full": 1000, "snapkv 4x": 250, "snapstream 2x": 500, "snapstream 4x": 250, "streaming 4x": 250}
 Scores = Callable[[str], float]
 
 
@@ -74,6 +74,12 @@ def test_the_best_is_first_and_the_smallest_that_certainly_keeps_enough_is_the_h
     assert found.most_useful.cell == "snapstream 4x"
     assert headline(found).startswith("At 4x, snapstream keeps 9")
     assert of_full(found) == "The full cache scores 100.0% over 200 prompts."
+
+
+def test_of_equal_caches_the_headline_names_the_default_policy() -> None:
+    found = only(answers("vt", 200, {"full": often(1), "snapkv 4x": often(0.97), "snapstream 4x": often(0.97)}))
+    assert [one.cell for one in found.verdicts] == ["snapstream 4x", "snapkv 4x"]
+    assert found.most_useful.cell == "snapstream 4x"
 
 
 def test_the_kind_that_suffers_most_is_named_and_among_tasks_of_one_kind_the_task() -> None:

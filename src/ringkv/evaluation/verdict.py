@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import exp, isfinite
 from statistics import fmean
 
+from ringkv.base.kv import KVChoice
 from ringkv.evaluation.bootstrap import Interval, mean_of, share_of
 from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.journal import Record
@@ -146,9 +147,10 @@ def _count(scores: Iterable[Sequence[tuple[float, float]]]) -> int:
     return sum(map(len, scores))
 
 
-def _rank(one: Verdict) -> tuple[float, float]:
-    """Sort the highest share first, and the smaller of equal ones."""
-    return -one.share.mean if one.share else 0.0, one.held
+def _rank(one: Verdict) -> tuple[float, float, bool]:
+    """Sort the highest share first, of equal ones the smaller, and of equal sizes that of the default policy."""
+    is_other = one.cell.split()[0] != KVChoice().policy
+    return -one.share.mean if one.share else 0.0, round(one.held, 2), is_other
 
 
 def _worst(scores: Pairs, share: Interval, ratio: Ratio) -> Worst | None:
