@@ -76,7 +76,7 @@ async function answer(conversation: Conversation, asked: Message[], giveBack = (
   } catch (error) {
     if (isRefused(error)) {
       undoTrace();
-      setMessages(id, conversation.messages);
+      if (isThere(id)) setMessages(id, conversation.messages);
       setRefusal(id, `The server refused. ${wordsOf(error)}`);
       announce(`The server refused: ${wordsOf(error)}`);
       giveBack();
@@ -93,6 +93,11 @@ async function answer(conversation: Conversation, asked: Message[], giveBack = (
 /** Whether the server refused a request for what it is, before its answer began. */
 function isRefused(error: unknown): boolean {
   return error instanceof ApiError && error.status >= 400 && error.status < 500;
+}
+
+/** Whether a conversation has not been deleted meanwhile. */
+function isThere(id: string): boolean {
+  return conversations.value.some((one) => one.id === id);
 }
 
 function setRefusal(id: string, said: string): void {
@@ -168,10 +173,7 @@ class Draft {
   private show(): void {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    // A conversation that was deleted meanwhile stays deleted.
-    if (conversations.value.some((one) => one.id === this.conversation)) {
-      setMessage(this.conversation, this.message, false);
-    }
+    if (isThere(this.conversation)) setMessage(this.conversation, this.message, false);
   }
 }
 

@@ -45,7 +45,8 @@ effect(() => {
   const id = currentId.value;
   if (!hello.value || traces.peek().has(id)) return;
   const conversation = conversations.peek().find((one) => one.id === id);
-  const picture = conversation && kept(id);
+  const isOfLast = conversation && !conversation.messages.at(-1)?.error;
+  const picture = isOfLast && kept(id);
   if (!picture) return;
   const asked = conversation.messages.findLastIndex((one) => one.role === "user");
   restoreTrace(id, {
