@@ -25,6 +25,18 @@ settings.load_profile("ringkv")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Build the kernels before several processes run tests, which would wait for them within a test's time limit."""
+    if not session.config.getoption("numprocesses", None):
+        return
+    from ringkv.kernels import native
+    from ringkv.machine.compiler import find_compiler
+    from ringkv.machine.paths import cache_dir
+
+    if compiler := find_compiler():
+        native.load(compiler.path, cache_dir() / "kernels")
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seeds() -> None:
     """A test draws the same numbers alone and among others. Libraries that no test has loaded stay unloaded."""
