@@ -158,6 +158,12 @@ def later(*budgets: str) -> list[Cell]:
     return [FULL, *(Cell(choice, budget) for budget in budgets for choice in (KVChoice("arkvale"), KEYDIFF))]
 
 
+def divided_at_a_quarter() -> list[Cell]:
+    """Return our default at a quarter of the prompt, by what heads divide, and with values that weigh votes."""
+    choices = (*(KVChoice(heads=heads) for heads in DIVIDED), KVChoice(weigh="values"))
+    return [FULL, *(Cell(choice, "4x") for choice in choices)]
+
+
 def at_a_quarter() -> list[Cell]:
     """Return the full cache, and a quarter kept or read in pages."""
     return [FULL, Cell(KVChoice(), "4x"), Cell(KVChoice("arkvale"), "4x")]
@@ -203,6 +209,7 @@ ABOUT: Mapping[str, str] = {
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
     "lookups-16-qwen": "Look-ups of lookups-qwen with another seed, in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
+    "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
     "workspace-qwen": "LongBench in a workspace of 4k, the prompts of pages-longbench-qwen, Qwen2.5-Coder-1.5B",
     "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
@@ -237,6 +244,7 @@ STUDIES: Mapping[str, Study] = {
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
     "lookups-16-qwen": Study(QWEN, LOOKED_UP[1:], later("4x"), (10_240,), ("next",), count=10, seed=9),
     "pages-longbench-qwen": Study(QWEN, LONG_READING, at_a_quarter(), (8192,), count=6, seed=9),
+    "heads-longbench-qwen": Study(QWEN, LONG_READING, divided_at_a_quarter(), (8192,), count=6, seed=9),
     "workspace-qwen": Study(QWEN, LONG_READING, [Cell(KVChoice(), "4x")], (8192,), count=6, seed=9),
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
