@@ -55,6 +55,19 @@ def tmp_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def tmp_cache_with_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same with the kernels of the usual cache, whose build takes minutes."""
+    from ringkv.machine.paths import cache_dir
+
+    kernels, folder = cache_dir() / "kernels", tmp_path / "cache"
+    kernels.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    (folder / "kernels").symlink_to(kernels)
+    monkeypatch.setenv("RINGKV_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def texts() -> Path:
     """The folder of real texts and traces: `$RINGKV_DATA`, else `shared/data` beside the repository."""

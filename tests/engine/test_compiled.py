@@ -92,6 +92,7 @@ def test_each_kind_of_layer_has_graphs_of_its_own(tmp_path: Path) -> None:
     torch.testing.assert_close(logits, close, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_another_start_builds_nothing(llama_dir: Path) -> None:
     build(tiny.config(llama_dir, graphs="compiled"))
     assert build(tiny.config(llama_dir, graphs="compiled")).builds == 0

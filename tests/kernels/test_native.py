@@ -25,6 +25,7 @@ def test_kernels_are_built_without_amx_if_the_system_refuses_its_registers(
     assert ("-mno-amx-tile" in native._flags()) is refused
 
 
+@pytest.mark.slow
 def test_it_compiles_for_a_processor_with_avx2_alone() -> None:
     compiler = find_compiler()
     if compiler is None:

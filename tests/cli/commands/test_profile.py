@@ -10,7 +10,7 @@ from ringkv.engine import head_scores
 from ringkv.plan.head_profile import FILE, read
 from tests.cli.conftest import SMALL, Cli
 
-pytestmark = pytest.mark.usefixtures("tmp_cache")
+pytestmark = pytest.mark.usefixtures("tmp_cache_with_kernels")
 PART = (512 - 256) // 2  # tokens, of a model with a context of 512
 
 

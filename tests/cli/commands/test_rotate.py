@@ -5,7 +5,7 @@ import pytest
 
 from tests.cli.conftest import SMALL, Cli
 
-pytestmark = pytest.mark.usefixtures("tmp_cache")
+pytestmark = pytest.mark.usefixtures("tmp_cache_with_kernels")
 
 
 def test_a_rotated_copy_answers(cli: Cli, model_dir: Path, tmp_path: Path) -> None:
