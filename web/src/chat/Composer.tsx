@@ -167,7 +167,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
               onClick={() => setSettingsShown(true)}
             >
               <Icon name="sliders" />
-              {changed > 0 && <small>{count(changed)} set</small>}
+              {changed > 0 && <small class="wide-only">{count(changed)} set</small>}
             </button>
             <span class="push" />
             <Size />
