@@ -94,8 +94,9 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
             ["serve", "--max-promt", "5"],
             "no such option: --max-promt. Did you mean --max-prompt? See ringkv serve --help",
         ),
+        (["generate", "smollm2", "Hi"], "unexpected Hi; name a model with --model; see ringkv generate --help"),
         (["doctor", "smollm2"], "unexpected smollm2; see ringkv doctor --help"),
-        (["plan", "qwen3-8b", "qwen3-4b"], "unexpected qwen3-4b: the command takes one model; see ringkv plan --help"),
+        (["plan", "qwen3-8b", "qwen3-4b"], "the command takes one model; leave out qwen3-4b; see ringkv plan --help"),
         (
             ["serve", "smollm2", "-m", "qwen3-8b"],
             "smollm2 is a second model beside --model; give all with --model; see ringkv serve --help",

@@ -139,14 +139,15 @@ def test_errors_are_what_the_server_failed_to_answer_and_did_not_refuse() -> Non
         ("/v1/completions", 503),  # refused
         ("/v1/completions", 503),  # its engine ended
         ("/v1/completions", 429),  # refused
+        ("/v1/completions", 499),  # its client disconnected
         ("/ready", 503),
         ("other", 500),
     ):
         metrics.answered(endpoint, status)
-    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (6, 2, 3, 0)
+    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (7, 2, 3, 0)
     metrics.rejected("queue_requests")
     metrics.rejected("rate_limit_exceeded")
-    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (6, 1, 2, 2)
+    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (7, 1, 2, 2)
 
 
 def test_observations_of_a_model_are_taken_once() -> None:

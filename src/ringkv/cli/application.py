@@ -113,8 +113,8 @@ def _application() -> typer.Typer:
     application.callback(help=_help(_root))(_root)
     for panel, commands in PANELS.items():
         for command in commands:
-            taken = spread(command)
-            application.command(name_of(command), cls=_class(taken), help=_help(command), rich_help_panel=panel)(taken)
+            flat = spread(command)
+            application.command(name_of(command), cls=_class(flat), help=_help(command), rich_help_panel=panel)(flat)
     return application
 
 

@@ -98,8 +98,14 @@ def _usage(error: Any) -> str:
         getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), 1, NEAR
     ):
         message += f". Did you mean {near[0]}?"
+    if message.startswith("unexpected ") and _has_model(error):
+        message += "; name a model with --model"
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
+
+
+def _has_model(error: Any) -> bool:
+    return any(one.name == "model" for one in error.ctx.command.params)
 
 
 def _instead(error: Any) -> str | None:

@@ -28,7 +28,7 @@ class ModelCommand(TyperCommand):
         if self._takes_several():
             return models
         if len(models) > 1:
-            ctx.fail(f"unexpected {' '.join(models[1:])}: the command takes one model")
+            ctx.fail(f"the command takes one model; leave out {' '.join(models[1:])}")
         return models[0]
 
     def _takes_several(self) -> bool:

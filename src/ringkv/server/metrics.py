@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from ringkv.base.events import Usage
+from ringkv.server.errors import NOT_ANSWERED
 from ringkv.server.token_times import SECONDS, TokenCollector, TokenTimes
 
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
@@ -77,7 +78,8 @@ class Metrics:
     def invalid(self) -> int:
         """Those that the server refused because of what they are: status 4xx, without those above a rate limit."""
         above_rate = sum(count for reason, count in self._rejections() if reason == NOT_BY_STATUS)
-        return max(0, sum(self._answered(lambda status: 400 <= status < 500)) - above_rate)
+        refused = sum(self._answered(lambda status: 400 <= status < 500 and status != NOT_ANSWERED))
+        return max(0, refused - above_rate)
 
     @property
     def rejections(self) -> int:
