@@ -7,6 +7,7 @@ import { go, pathOf, type View, view } from "./route";
 import { nextTheme, theme } from "./theme";
 import { announced } from "./ui/announce";
 import { Icon } from "./ui/Icon";
+import { IconButton } from "./ui/IconButton";
 import { KeyDialog } from "./ui/KeyDialog";
 
 const TITLES: Record<View, string> = { chat: "ringkv", dashboard: "Dashboard · ringkv" };
@@ -107,11 +108,7 @@ const THEME_WORDS = { auto: "as the system", light: "light", dark: "dark" } as c
 
 function ThemeSwitch() {
   const label = `Colours: ${THEME_WORDS[theme.value]}`;
-  return (
-    <button type="button" class="quiet" aria-label={label} title={label} onClick={nextTheme}>
-      <Icon name={THEME_ICONS[theme.value]} />
-    </button>
-  );
+  return <IconButton icon={THEME_ICONS[theme.value]} label={label} onClick={nextTheme} />;
 }
 
 function Lost() {

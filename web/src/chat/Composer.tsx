@@ -2,6 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { hello } from "../api/live";
 import { count } from "../text/format";
 import { Icon } from "../ui/Icon";
+import { IconButton } from "../ui/IconButton";
 import { CacheFields } from "./CacheFields";
 import { type Conversation, newId, wireMessages } from "./conversations";
 import {
@@ -138,15 +139,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
             onPaste={onPaste}
           />
           <div class="row">
-            <button
-              type="button"
-              class="quiet"
-              aria-label="Attach a text file"
-              title="Attach a text file"
-              onClick={() => files.current?.click()}
-            >
-              <Icon name="attach" />
-            </button>
+            <IconButton icon="attach" label="Attach a text file" onClick={() => files.current?.click()} />
             <input
               ref={files}
               type="file"
@@ -159,16 +152,14 @@ export function Composer({ conversation }: { conversation: Conversation }) {
               }}
             />
             <CacheFields conversation={conversation} />
-            <button
-              type="button"
-              class="quiet"
-              aria-label="Settings"
+            <IconButton
+              icon="sliders"
+              label="Settings"
               title="System message and sampling"
               onClick={() => setSettingsShown(true)}
             >
-              <Icon name="sliders" />
               {changed > 0 && <small class="wide-only">{count(changed)} set</small>}
-            </button>
+            </IconButton>
             <span class="push" />
             <Size />
             {isRunning ? (

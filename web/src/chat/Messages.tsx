@@ -6,6 +6,7 @@ import { bytes, count, many, rate, seconds } from "../text/format";
 import { Markdown } from "../text/Markdown";
 import { CopyButton } from "../ui/CopyButton";
 import { Icon } from "../ui/Icon";
+import { IconButton } from "../ui/IconButton";
 import type { Conversation, Doc, Message } from "./conversations";
 import { beginEdit } from "./editing";
 import { attachExample } from "./example";
@@ -83,15 +84,7 @@ function Question({ message, conversation, isLast }: Shown) {
       {isLast && !running.value.has(conversation.id) && (
         <p class="tools">
           <CopyButton text={message.text} label="Copy question" />
-          <button
-            type="button"
-            class="quiet"
-            aria-label="Edit question"
-            title="Edit"
-            onClick={() => beginEdit(conversation, message)}
-          >
-            <Icon name="edit" />
-          </button>
+          <IconButton icon="edit" label="Edit question" title="Edit" onClick={() => beginEdit(conversation, message)} />
         </p>
       )}
     </article>
@@ -104,11 +97,7 @@ export function DocChip({ doc, onRemove }: { doc: Doc; onRemove?: () => void }) 
       <Icon name="file" />
       <span class="chip-name">{doc.name}</span>
       <span class="chip-count">{doc.tokens === null ? "counting…" : many(doc.tokens, "token")}</span>
-      {onRemove && (
-        <button type="button" class="quiet" aria-label={`Remove ${doc.name}`} onClick={onRemove}>
-          <Icon name="close" />
-        </button>
-      )}
+      {onRemove && <IconButton icon="close" label={`Remove ${doc.name}`} onClick={onRemove} />}
     </span>
   );
 }
@@ -134,17 +123,7 @@ function Answer({ message, conversation, isLast }: Shown) {
         <footer>
           <span class="tools">
             {message.text && <CopyButton text={message.text} label="Copy answer" />}
-            {isLast && (
-              <button
-                type="button"
-                class="quiet"
-                aria-label="Answer again"
-                title="Answer again"
-                onClick={() => retry(conversation)}
-              >
-                <Icon name="retry" />
-              </button>
-            )}
+            {isLast && <IconButton icon="retry" label="Answer again" onClick={() => retry(conversation)} />}
           </span>
           <Account message={message} />
         </footer>
@@ -181,8 +160,8 @@ const FINISHES: Record<string, string> = {
 
 /** One line on what an answer cost. */
 function Account({ message }: { message: Message }) {
-  const { usage, timing, finish, about } = message;
-  const tokens = usage?.completion_tokens ?? about ?? 0;
+  const { usage, timing, finish, sampled } = message;
+  const tokens = usage?.completion_tokens ?? sampled ?? 0;
   const speed = timing && timing.rest > 0 ? (tokens - 1) / timing.rest : 0;
   const kv = usage?.kv;
   const said = [

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { forgetPicture } from "../memory/pictures";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
+import { IconButton } from "../ui/IconButton";
 import { newChat } from "./ChatView";
 import { focusComposer } from "./Composer";
 import { type Conversation, currentId, exported, listed, open, remove, rename, storageFault } from "./conversations";
@@ -50,33 +51,14 @@ function Entry({ conversation }: { conversation: Conversation }) {
         <span>{title}</span>
       </button>
       <span class="tools">
-        <button
-          type="button"
-          class="quiet"
-          aria-label={`Rename ${title}`}
-          title="Rename"
-          onClick={() => setAsks("rename")}
-        >
-          <Icon name="edit" />
-        </button>
-        <button
-          type="button"
-          class="quiet"
-          aria-label={`Export ${title}`}
+        <IconButton icon="edit" label={`Rename ${title}`} title="Rename" onClick={() => setAsks("rename")} />
+        <IconButton
+          icon="download"
+          label={`Export ${title}`}
           title="Export as JSON"
           onClick={() => download(conversation)}
-        >
-          <Icon name="download" />
-        </button>
-        <button
-          type="button"
-          class="quiet"
-          aria-label={`Delete ${title}`}
-          title="Delete"
-          onClick={() => setAsks("delete")}
-        >
-          <Icon name="trash" />
-        </button>
+        />
+        <IconButton icon="trash" label={`Delete ${title}`} title="Delete" onClick={() => setAsks("delete")} />
       </span>
       {asks === "rename" && <RenameDialog conversation={conversation} onClose={() => setAsks(null)} />}
       {asks === "delete" && <DeleteDialog conversation={conversation} onClose={() => setAsks(null)} />}

@@ -24,8 +24,8 @@ export interface Message {
   usage?: Usage;
   /** Seconds to the first token, and from there to the last. */
   timing?: { first: number; rest: number };
-  /** About how many tokens a stopped answer has: its usage is not sent. */
-  about?: number;
+  /** Tokens of a stopped answer as far as the page has seen them: its usage is not sent. */
+  sampled?: number;
 }
 
 export interface Conversation {

@@ -151,7 +151,7 @@ class Draft {
     this.time();
     const said = wordsOf(error);
     this.message = stopped
-      ? { ...this.message, finish: "stopped", about: Math.max(this.parts, sampledBy(this.conversation)) }
+      ? { ...this.message, finish: "stopped", sampled: Math.max(this.parts, sampledBy(this.conversation)) }
       : { ...this.message, error: said };
     this.show();
     announce(stopped ? "Stopped." : `The answer failed: ${said}`);

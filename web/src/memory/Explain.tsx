@@ -53,8 +53,8 @@ export function Explain() {
         <dt class="swatch swatch-ring">Ring</dt>
         <dd>
           The newest tokens: first the prompt's last ones. Each new token overwrites the oldest one, at the{" "}
-          <b>write head</b> ▾, which begins in the middle. When it returns to the ring's first entry, the ring has{" "}
-          <b>wrapped</b>.
+          <b>write head</b> ▾, which may begin at any of its entries. When it returns to the ring's first entry, the
+          ring has <b>wrapped</b>.
         </dd>
         <dt class="swatch swatch-free">Free</dt>
         <dd>Entries that hold no token yet.</dd>
@@ -74,6 +74,10 @@ const POLICIES: Record<string, string> = {
   snapkv: "has sinks and selected tokens, and appends new ones",
   snapstream: "has sinks, selected tokens and a ring",
   arkvale: "keeps every token, and each step reads those that matter",
+  h2o: "reviews its entries and evicts those with the least attention so far",
+  scissorhands: "reviews its entries and evicts those whose attention was mostly low",
+  reselect: "reviews its entries and evicts those that the newest queries attend to least",
+  triattention: "reviews its entries and evicts those that an average query would attend to least",
 };
 
 /** What the policies that the server offers keep. */

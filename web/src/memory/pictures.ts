@@ -34,7 +34,7 @@ const known = new Map<string, Trace>();
 // A picture is kept once its answer is complete, and again if more of it arrives later.
 effect(() => {
   for (const [conversation, trace] of traces.value) {
-    if (trace.running || known.get(conversation) === trace || !trace.kept || !isOfAll(trace.kept)) continue;
+    if (trace.running || known.get(conversation) === trace || !trace.kept || !isOfAll(trace)) continue;
     known.set(conversation, trace);
     keep(conversation, trace);
   }

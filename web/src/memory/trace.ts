@@ -34,6 +34,8 @@ export interface Trace {
   texts: string[];
   kept: Kept | null;
   pick: Pick;
+  /** What `kept` counts: the pick that was answered last. */
+  counted: Pick;
   /** Why the kept tokens are not shown, in words. */
   fault: string;
 }
@@ -42,7 +44,7 @@ export interface Trace {
 export const traces = signal<ReadonlyMap<string, Trace>>(new Map());
 
 const ALL: Pick = { layer: null, head: null };
-const EMPTY = { id: "", samples: [], slot: null, texts: [], kept: null, pick: ALL, fault: "" };
+const EMPTY = { id: "", samples: [], slot: null, texts: [], kept: null, pick: ALL, counted: ALL, fault: "" };
 
 /** Begin the trace of a request. Returns a function that puts the conversation's earlier trace back. */
 export function beginTrace(conversation: string, messages: WireMessage[]): () => void {
@@ -66,8 +68,8 @@ export function restoreTrace(
 }
 
 /** Whether the picture of a prompt counts all layers and heads. */
-export function isOfAll({ of, layers, heads }: Kept): boolean {
-  return of === layers * heads;
+export function isOfAll({ counted }: Trace): boolean {
+  return counted.layer === null && counted.head === null;
 }
 
 export function traceId(conversation: string, id: string): void {
@@ -100,7 +102,7 @@ async function loadKept(conversation: string): Promise<void> {
     const kept = await getJson<Kept>(`/ringkv/kept/${encodeURIComponent(id)}?${query}`);
     // Answers may come in another order than they were asked for.
     changeRequest(conversation, id, (old) =>
-      old.pick === pick ? withSlot({ ...old, kept, fault: "" }, afterPrefill(kept)) : old,
+      old.pick === pick ? withSlot({ ...old, kept, counted: pick, fault: "" }, afterPrefill(kept)) : old,
     );
   } catch (error) {
     changeRequest(conversation, id, (old) => unpicked(old, error));
@@ -109,11 +111,10 @@ async function loadKept(conversation: string): Promise<void> {
 
 const FORGOTTEN = "Single layers and heads can be picked in the server's last 8 requests only.";
 
-/** Return a trace whose kept tokens could not be counted again: what is known of all heads stays. */
+/** Return a trace whose kept tokens could not be counted again: those that were counted last stay. */
 function unpicked(old: Trace, error: unknown): Trace {
-  if (!old.kept || !isOfAll(old.kept)) return { ...old, fault: words(error) };
-  const isForgotten = error instanceof ApiError && error.status === 404;
-  return { ...old, pick: ALL, fault: isForgotten ? FORGOTTEN : words(error) };
+  const isForgotten = old.kept !== null && error instanceof ApiError && error.status === 404;
+  return { ...old, pick: old.counted, fault: isForgotten ? FORGOTTEN : words(error) };
 }
 
 /** Return a slot as prefill left it: a short answer may be in no tick. */

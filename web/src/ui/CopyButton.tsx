@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { announce } from "./announce";
-import { Icon } from "./Icon";
+import { IconButton } from "./IconButton";
 
 const SHOWN = 1500;
 
@@ -12,11 +12,7 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
     announce("Copied.");
     setTimeout(() => setCopied(false), SHOWN);
   };
-  return (
-    <button type="button" class="quiet" onClick={copy} aria-label={label} title={label}>
-      <Icon name={copied ? "check" : "copy"} />
-    </button>
-  );
+  return <IconButton icon={copied ? "check" : "copy"} onClick={copy} label={label} />;
 }
 
 /** Copy a text; also over plain HTTP, where there is no navigator.clipboard. */

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import { Icon } from "./Icon";
+import { IconButton } from "./IconButton";
 
 interface Props {
   title: string;
@@ -21,9 +21,7 @@ export function Dialog({ title, onClose, children }: Props) {
     <dialog ref={dialog} aria-labelledby={heading} onClose={onClose}>
       <header class="dialog-head">
         <h2 id={heading}>{title}</h2>
-        <button type="button" class="quiet" onClick={onClose} aria-label="Close">
-          <Icon name="close" />
-        </button>
+        <IconButton icon="close" onClick={onClose} label="Close" />
       </header>
       {children}
     </dialog>
