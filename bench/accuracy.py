@@ -51,7 +51,7 @@ def main() -> None:
 def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
     with show_progress() as report:
         seconds = 0.0 if args.estimate else 60 * args.minutes
-        options = Options(slots=args.slots, graphs=args.graphs, **OPTIONS_OF.get(args.study, {}))
+        options = Options(slots=args.slots, graphs=args.graphs, device=args.device, **OPTIONS_OF.get(args.study, {}))
         for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
             print(sentence)
 
@@ -80,6 +80,7 @@ def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, metavar="N", help="prompts per task")
     parser.add_argument("--slots", type=int, default=8, help="concurrent requests")
     parser.add_argument("--graphs", default=Options.graphs, help="off: compile nothing")
+    parser.add_argument("--device", help="cpu (default) or cuda:0")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--estimate", action="store_true")
     return parser.parse_args(argv)

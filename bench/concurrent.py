@@ -1,15 +1,18 @@
-"""concurrent: long prompts at once with our compressed cache, our full cache and transformers' generate, in one run.
+"""concurrent: long prompts at once with our full cache, other policies and transformers' generate, in one run.
 
     python -m bench.concurrent                      8 requests of 7,000 tokens on SmolLM2, budget 1,792
+    python -m bench.concurrent --device cuda:0 --policies full,snapstream,arkvale --model qwen2.5-coder-1.5b
 
-Both of our engines and transformers use the same bfloat16 weights and the same prompts. Our engines alternate, by
+On a GPU, arkvale has every entry in the host's memory, and the budget's on the GPU.
+
+Our engines and transformers use the same bfloat16 weights and the same prompts. Our engines alternate, by
 prompt during prefill and by a few steps during decode, so that machine drift cancels. Figures are medians. The
 benchmark prints the table and appends the figures to bench/results/.
 """
 
 import argparse
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,12 +20,15 @@ from typing import Any
 import torch
 import transformers
 
+from bench.device.clock import settle
 from bench.peers.workload import prompts as real_text
 from bench.results import keep, table
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
+from ringkv.engine.device import model_name
+from ringkv.engine.device_memory import free_bytes
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -50,18 +56,29 @@ def main() -> None:
     args = _arguments()
     folder = locate(args.model)
     prompts = real_text(Tokenizer.from_directory(folder), args.requests, args.prompt_tokens)
-    sizes = Options(slots=args.requests, prompt_tokens=args.prompt_tokens, output_tokens=args.steps + 16)
-    options = {
-        "full": Options(**{**asdict(sizes), "kv_policy": "full"}),
-        "snapstream": Options(**{**asdict(sizes), "kv_budget": args.budget}),
-    }
     engines = {}
-    for name, choice in options.items():
-        print(f"building {name}", flush=True)
-        engines[name] = build(resolve(folder, load_config(folder), choice, available_bytes()))
+    for policy in args.policies.split(","):
+        print(f"building {policy}", flush=True)
+        memory = available_bytes(), free_bytes(args.device)
+        engines[policy] = build(resolve(folder, load_config(folder), _options(policy, args), *memory))
     sides = _ours(engines, prompts, args.steps)
-    sides.append(_transformers(folder, prompts, args.steps, engines["full"].limits.entry_bytes))
-    keep("concurrent", vars(args), [asdict(side) for side in sides], _table(sides))
+    device = torch.device(args.device)
+    sides.append(_transformers(folder, prompts, args.steps, engines["full"].limits.entry_bytes, device))
+    machine = None if device.type == "cpu" else model_name(args.device)
+    keep("concurrent", vars(args), [asdict(side) for side in sides], _table(sides), device=machine)
+
+
+def _options(policy: str, args: argparse.Namespace) -> Options:
+    """Return options with a budget for policies that have one."""
+    sizes = Options(
+        slots=args.requests,
+        prompt_tokens=args.prompt_tokens,
+        output_tokens=args.steps + 16,
+        kv_policy=policy,
+        device=args.device,
+    )
+    on_host = "memory" if policy == "arkvale" and args.device != "cpu" else None
+    return sizes if policy == "full" else replace(sizes, kv_budget=args.budget, kv_tier=on_host)
 
 
 def _ours(engines: dict[str, LocalEngine], prompts: list[list[int]], steps: int) -> list[Side]:
@@ -93,6 +110,7 @@ def _enter(engine: LocalEngine, slot: int, tokens: list[int]) -> float:
     started = time.perf_counter()
     prefill(engine, request)
     engine.insert(0, slot, request)
+    settle(engine.batch.device)
     return time.perf_counter() - started
 
 
@@ -100,19 +118,20 @@ def _step(engine: LocalEngine) -> float:
     started = time.perf_counter()
     engine.sample().read()
     engine.forward()
+    settle(engine.batch.device)
     return time.perf_counter() - started
 
 
-def _transformers(folder: Path, prompts: list[list[int]], steps: int, entry_bytes: int) -> Side:
+def _transformers(folder: Path, prompts: list[list[int]], steps: int, entry_bytes: int, device: torch.device) -> Side:
     """Run `generate` with its defaults on the batch. Its first step prefills all prompts together."""
     print("transformers: generate", flush=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval().to(device)
     clock = _Clock(time.perf_counter())
     new = min(steps, 24)
     with torch.inference_mode():
         model.generate(
-            torch.tensor(prompts),
-            attention_mask=torch.ones(len(prompts), len(prompts[0]), dtype=torch.int64),
+            torch.tensor(prompts, device=device),
+            attention_mask=torch.ones(len(prompts), len(prompts[0]), dtype=torch.int64, device=device),
             max_new_tokens=new,
             min_new_tokens=new,
             do_sample=False,
@@ -163,6 +182,8 @@ def _table(sides: list[Side]) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
+    parser.add_argument("--policies", default="full,snapstream", help="of our engines; full and snapstream among them")
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=7000)
     parser.add_argument("--budget", type=int, default=1792)

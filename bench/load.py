@@ -15,10 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 Texts = Sequence[Sequence[str]]  # the texts of each client, in order
+
+
+class HasFlags(Protocol):
+    """Settings of a server."""
+
+    @property
+    def flags(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,9 @@ class Served:
 
 
 @contextmanager
-def served(engine: EngineSettings, environment: Mapping[str, str]) -> Iterator[Served]:
+def served(engine: HasFlags, environment: Mapping[str, str]) -> Iterator[Served]:
     command = [
-        str(Path(sys.executable).parent / "ringkv"),
-        "serve",
+        *(sys.executable, "-m", "ringkv", "serve"),
         *engine.flags,
         "--prefix-store",
         "0",

@@ -42,7 +42,7 @@ def main() -> int:
         journal.path.unlink(missing_ok=True)
     deadline = time.monotonic() + args.seconds
     for group in _plan(scale):
-        if group[0].startswith(args.only):
+        if group[0].startswith(tuple(args.only.split(","))):
             _first_that_works(group, args, scale, journal, deadline)
     _write(scale, journal, args.out)
     failed = journal.of("failed")
@@ -122,8 +122,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         default="",
-        metavar="PART",
-        help="run only probe, decode, decode:8192, kernels or prefill, and add it to the journal",
+        metavar="PARTS",
+        help="run only these, of probe, decode, decode:8192, kernels, blocks, prefill; add them to the journal",
     )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()

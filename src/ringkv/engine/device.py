@@ -3,6 +3,7 @@
 import torch
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.machine import processor
 
 
 def find_device(name: str) -> torch.device:
@@ -18,6 +19,12 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and device.index >= (count := torch.cuda.device_count()):
         raise InvalidRequest(f"device {name!r} was requested, but the last is cuda:{count - 1}; choose it", "device")
     return device
+
+
+def model_name(device: str | None) -> str:
+    """Return the name of a GPU's model, or of the processor's."""
+    found = find_device(device or "cpu")
+    return torch.cuda.get_device_name(found) if found.type == "cuda" else processor.name()
 
 
 def with_index(device: torch.device) -> torch.device:

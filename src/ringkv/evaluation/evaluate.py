@@ -32,7 +32,6 @@ from ringkv.evaluation.run import AHEAD, Runner
 from ringkv.evaluation.sample import Place
 from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
-from ringkv.machine import processor
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.choose_kv import settings
 from ringkv.plan.footprint import item_bytes
@@ -100,7 +99,7 @@ def evaluate(
     pace = Pace.measured(engine, config)
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
-    journal.begin({"machine": processor.name(), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
+    journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
@@ -210,6 +209,12 @@ def _engine(
     from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
 
     return build(engine, progress, partial(repeat_words, folder))
+
+
+def _machine(device: str | None) -> str:
+    from ringkv.engine.device import model_name  # here, as above
+
+    return model_name(device)
 
 
 def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:
