@@ -24,8 +24,8 @@ def scale_of(inputs: Tensors) -> float:
 
 
 def compare(name: str, inputs: Tensors, cut: Tiling | None = None) -> None:
-    """Compare out and lse with float64, and the planes with the reference's."""
-    twin, scale, off = [t.clone() for t in inputs], scale_of(inputs), TOLERANCE[inputs[0].dtype]
+    """Compare out and lse with float64, and the planes with those of the CPU's reference."""
+    twin, scale, off = [t.cpu().clone() for t in inputs], scale_of(inputs), TOLERANCE[inputs[0].dtype]
     reference(ENCODINGS[name], *twin, scale)
     if cut is None:
         found: tuple[torch.Tensor, ...] = ATTEND[name](*inputs, scale)
@@ -37,7 +37,7 @@ def compare(name: str, inputs: Tensors, cut: Tiling | None = None) -> None:
         found = decode_attend(LATENT_FORMS[name], *inputs[:2], planes, *inputs[5:], scale, cut)
     for ours, theirs in zip(found, attended(name, twin, scale), strict=True):
         torch.testing.assert_close(ours.double().cpu(), theirs, atol=off, rtol=off)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(inputs[2:4], twin[2:4], strict=True))
+    assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(inputs[2:4], twin[2:4], strict=True))
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

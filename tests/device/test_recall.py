@@ -17,7 +17,7 @@ from ringkv.engine.build import build
 from ringkv.kernels import decode_attend_pages, decode_attend_recall
 from tests.device.test_kernels import SCALE
 from tests.engine import tiny
-from tests.kernels.recall import Slots, random_steps
+from tests.kernels.recall import PAGE, Slots, random_steps
 
 pytestmark = pytest.mark.device
 
@@ -50,6 +50,20 @@ def run(kind: Any, device: torch.device, hosts: list[Tensor], inputs: list[Any])
     return tuple(one.cpu() for one in found), [one.cpu().clone() for one in moved[3:]]
 
 
+def promised(device: torch.device, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """A `Promise` by the kernels, which `test_budgets` compares with the reference."""
+    from ringkv.kernels.gpu.pages_attend import scores, selected
+
+    q, digests, pins, counts, slot, live = (one.to(device) for one in inputs)
+    found = scores(q, digests, counts, slot, live, PAGE, SCALE)
+    shares = torch.zeros(pins[slot.long()].shape, device=device)
+    pages, lengths = selected(found, pins, counts, slot, live, PAGE, shares)
+    seen = torch.zeros(pages.shape, dtype=torch.bool)
+    for row, length in enumerate(lengths.tolist()):
+        seen[row].scatter_(1, pages[row, :, : -(-length // PAGE)].long().cpu(), True)
+    return seen, shares.cpu()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize(("width", "places", "most"), [(128, 6, 6), (64, 9, 5), (80, 20, 12)])
 def test_random_steps_have_the_bits_of_kernels_that_read_all_pages_in_place(
@@ -60,7 +74,7 @@ def test_random_steps_have_the_bits_of_kernels_that_read_all_pages_in_place(
     recall = partial(run, decode_attend_recall.decode_attend_recall, device, hosts)
     whole = partial(run, decode_attend_pages.decode_attend_pages, device, [])
     for rows, running in random_steps(slots, 300, most, seed=places):
-        slots.step(rows, running, recall, whole)
+        slots.step(rows, running, recall, whole, partial(promised, device))
     assert slots.recalls > 300
 
 

@@ -18,6 +18,20 @@ from tests.kernels.interpreted import SCALE
 SLOTS, HEADS, GROUPS, PAGE = 3, 2, 2, 16
 Attend = Callable[[list[Any]], tuple[tuple[Tensor, Tensor], list[Tensor]]]
 """Takes the arguments of an operator but the scale. Returns its result, and the tensors from its fourth one on."""
+Promise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Takes q, digests, pins, counts, slot, live. Returns the selected pages and all shares, bool and float32 [B, H, P]."""
+
+
+def promised(
+    q: Tensor, digests: Tensor, pins: Tensor, counts: Tensor, slot: Tensor, live: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A `Promise` by the torch reference."""
+    pins, counts = pins[slot.long()], counts[slot.long()]
+    scores = decode_attend_pages.scores(q, digests[slot.long()]) * SCALE
+    older = ((live + PAGE - 1) // PAGE - counts[:, 2])[:, None, None]
+    is_older = (torch.arange(digests.shape[2]) < older).expand(-1, HEADS, -1)
+    share = torch.maximum(decode_attend_pages.shares(scores, is_older), pins)
+    return decode_attend_pages.selected(scores, pins, counts, live, PAGE), share
 
 
 @dataclass
@@ -76,14 +90,16 @@ class Slots:
         for head in range(HEADS):
             self.in_place[slot, head], self.recalled[slot, head] = [None] * self.residents[3].shape[2], 0
 
-    def step(self, rows: list[int], running: set[int], recall: Attend, whole: Attend) -> None:
-        """Run a step for slots of which only some are running, and compare everything."""
+    def step(
+        self, rows: list[int], running: set[int], recall: Attend, whole: Attend, promised: Promise = promised
+    ) -> None:
+        """Run a step for slots of which only some are running, and compare everything.
+
+        `promised` rounds as `recall` does: pages that each dominate a head have shares that only rounding orders.
+        """
         q, k, v, *numbers = self.tokens(rows, running)
         slot, _, live = numbers
-        pins, counts = (one[slot.long()] for one in self.host[3:5])
-        scores = decode_attend_pages.scores(q, self.whole[2][slot.long()]) * SCALE
-        share = torch.maximum(decode_attend_pages.shares(scores, self._older(slot, live)), pins)
-        seen = decode_attend_pages.selected(scores, pins, counts, live, PAGE)
+        seen, share = promised(q, self.whole[2], *self.host[3:5], slot, live)
         known = [*self.whole, *self.host[3:5]]
         want, after = whole([q, k, v, *known, *numbers])
         self.whole = after[:3]
@@ -121,10 +137,6 @@ class Slots:
         vectors = [(4 * torch.randn(count, HEADS, GROUPS, width)), *(torch.randn(count, HEADS, width) for _ in "kv")]
         live = torch.tensor([self.live[slot] if slot in running else 0 for slot in rows]).int()
         return [*(one.to(dtype) for one in vectors), torch.tensor(rows).int(), (live - 1).clamp(min=0), live]
-
-    def _older(self, slot: Tensor, live: Tensor) -> Tensor:
-        older = (live + PAGE - 1) // PAGE - self.host[4][slot.long(), 2]
-        return (torch.arange(self.pages) < older[:, None, None]).expand(-1, HEADS, -1)
 
     def _simulate(self, rows: list[int], running: set[int], seen: Tensor, shares: Tensor) -> None:
         for (row, slot), head in product(enumerate(rows), range(HEADS)):
