@@ -1,5 +1,7 @@
 """Chunked prefill attention against one causal softmax over the whole prompt."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -74,6 +76,37 @@ def test_a_token_sees_only_its_sliding_window(kernel, chunk: int, sliding: int) 
     assert torch.equal(window[0], q[length - WINDOW : length].permute(1, 2, 0, 3))
 
 
+def of_heads(segment: prefill_attend.Segment, begins: list[int]) -> torch.Tensor:
+    """The table of a segment whose heads begin at these places."""
+    return prefill_attend.tables([segment], torch.tensor([[begins]]))[0]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("begins", [[0, 17], [5, 0], [0, 0], [20, 20]])
+def test_each_head_sees_its_lane_from_its_own_first_place(kernel, begins: list[int]) -> None:  # type: ignore[no-untyped-def]
+    """What is before is not read."""
+    torch.manual_seed(0)
+    known, length = 20, 43
+    q, k, v = torch.randn(64, HEADS, GROUPS, WIDTH), torch.randn(64, HEADS, WIDTH), torch.randn(64, HEADS, WIDTH)
+    keys, values = (x[:known].transpose(0, 1).clone() for x in (k, v))
+    planes = [torch.nn.functional.pad(plane, (0, 0, 0, STAGED - known)) for plane in (keys, values)]
+    for head, first in enumerate(begins):
+        for plane in planes:
+            plane[head, :first] = torch.nan
+    window = torch.zeros(1, HEADS, GROUPS, WINDOW, WIDTH)
+    outs = []
+    for start, stop in ((known, 32), (32, length)):
+        here = slice(start, stop)
+        table = of_heads(prefill_attend.Segment(0, stop - start, 0, 0, start, length), begins)
+        outs.append(kernel(q[here], k[here], v[here], *planes, window, table, SCALE))
+    for head, first in enumerate(begins):
+        own = (x[first:length, head : head + 1] for x in (q, k, v))
+        want = Partial(*(part[known - first :] for part in whole(*own)))
+        mine = [Partial(*(part[:, head : head + 1] for part in out)) for out in outs]
+        close(mine, want, length - known, atol=1e-5, rtol=1e-4)
+    assert torch.equal(planes[0][:, known:length], k[known:length].transpose(0, 1))
+
+
 def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> None:
     q = torch.randn(8, HEADS, GROUPS, WIDTH)
     k = torch.randn(8, HEADS, WIDTH)
@@ -107,3 +140,40 @@ def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: in
     assert torch.equal(planes[0][:, :length], k[:length].transpose(0, 1))
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
     assert torch.equal(window[0], q[length - 64 : length].permute(1, 2, 0, 3))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("begins", [[0, 333], [129, 1], [448, 448]])
+def test_bfloat16_heads_see_their_lanes_from_their_own_first_places(groups: int, begins: list[int]) -> None:
+    """Also beside a piece whose heads begin together, and with the same bits however the prompt is cut."""
+    torch.manual_seed(groups)
+    known, length, width, staged = 448, 700, 64, 900
+    q, k, v = (torch.randn(length, HEADS, *shape).bfloat16() for shape in ((groups, width), (width,), (width,)))
+    found = []
+    unit = prefill_attend.unit_of(width, torch.bfloat16, torch.device("cpu"), 0)
+    for cuts in ([known, length], [known, known + unit, known + 3 * unit, length]):
+        planes = [torch.full((HEADS, 2 * staged, width), torch.nan).bfloat16() for _ in range(2)]
+        for plane, one in zip(planes, (k, v), strict=True):
+            plane[:, staged : staged + known] = one[:known].transpose(0, 1)
+            for head, first in enumerate(begins):
+                plane[head, staged : staged + first] = torch.nan
+        window = torch.zeros(2, HEADS, groups, 64, width).bfloat16()
+        outs = []
+        for start, stop in itertools.pairwise(cuts):
+            rows = stop - start
+            each = [prefill_attend.Segment(0, rows, 1, staged, start, length)]
+            each.append(prefill_attend.Segment(rows, 32, 0, 0, 0, 32))
+            table = prefill_attend.tables(each, torch.tensor([[[0] * HEADS, begins]]))[0]
+            both = [torch.cat((x[start:stop], x[:32])) for x in (q, k, v)]
+            out = prefill_attend.prefill_attend(*both, *planes, window, table, SCALE)
+            close([Partial(*(part[rows:] for part in out))], whole(q[:32], k[:32], v[:32]), 32, atol=2e-2, rtol=2e-2)
+            outs.append(Partial(*(part[:rows] for part in out)))
+        for head, first in enumerate(begins):
+            own = (x[first:, head : head + 1] for x in (q, k, v))
+            want = Partial(*(part[known - first :] for part in whole(*own)))
+            mine = [Partial(*(part[:, head : head + 1] for part in out)) for out in outs]
+            close(mine, want, length - known, atol=2e-2, rtol=2e-2)
+        found.append(torch.cat([out.out for out in outs]))
+        assert torch.equal(window[1], q[length - 64 :].permute(1, 2, 0, 3))
+    assert torch.equal(*found)

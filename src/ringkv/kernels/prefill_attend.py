@@ -4,9 +4,12 @@ N rows of a pass, H key-value heads, G query heads per key-value head, S staged 
 
 A prompt is cut on a grid of `unit_of` tokens. Inside a piece the fallback attends unit by unit, and the tiles operator
 in query blocks that divide a unit. So a token's bits do not depend on how its prompt was cut into pieces.
+
+Heads may begin at different places of a lane, if an earlier turn left more entries in some. Each then attends alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -58,6 +61,15 @@ def table(segments: Sequence[Segment]) -> Tensor:
     return torch.tensor(segments, dtype=torch.int64).view(-1, len(Segment._fields))
 
 
+def tables(segments: Sequence[Segment], begins: Tensor) -> Tensor:
+    """Return the tables of L layers, int64 [L, M, 6 + H]: after a segment the first place of its lane in each head.
+
+    begins: int64 [L, P, H]. A head's earlier places in the lane are not attended to.
+    """
+    own = begins[:, [segment.lane for segment in segments]]
+    return torch.cat((table(segments).expand(len(begins), -1, -1), own), -1)
+
+
 def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) -> int:
     """Return the tokens between two places where a prompt may be cut, for a head_dim."""
     q = torch.empty(0, width, dtype=dtype, device=device)
@@ -78,10 +90,10 @@ def prefill_attend(
     """Stage k, v [N, H, D] and attend causally with q [N, H, G, D], each segment to the staged tokens of its lane.
 
     k, v: None if they are staged already. keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments:
-    a `table`, in the order of their rows. A lane's window keeps its prompt's last W queries, right-aligned. Rows of no
-    segment have out 0 and lse -inf. Rows beyond a prompt's length are padding, which no token of the prompt sees.
-    scale: factor on the scores. sliding: tokens that a token sees, including itself; 0 is all. Returns
-    out [N, H, G, D] and lse [N, H, G].
+    a `table`, or one of `tables`, in the order of their rows. A lane's window keeps its prompt's last W queries,
+    right-aligned. Rows of no segment have out 0 and lse -inf. Rows beyond a prompt's length are padding, which no token
+    of the prompt sees. scale: factor on the scores. sliding: tokens that a token sees, including itself; 0 is all.
+    Returns out [N, H, G, D] and lse [N, H, G].
     """
     staged = (q, k, v, keys, values, window, segments, scale)
     if sliding:
@@ -95,7 +107,7 @@ def prefill_attend(
 class Piece(NamedTuple):
     """One segment's tensors: its queries and new vectors, and what its lane has staged, new vectors included.
 
-    seen_k, seen_v [H, start + T, D]
+    seen_k, seen_v [H, start + T, D]. begins: the first place of each head, if not all are 0.
     """
 
     q: Tensor
@@ -104,6 +116,7 @@ class Piece(NamedTuple):
     seen_k: Tensor
     seen_v: Tensor
     start: int
+    begins: Sequence[int] = ()
 
     def seen(self, stop: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Return staged keys and values first .. stop-1."""
@@ -115,8 +128,15 @@ class Piece(NamedTuple):
         while at < len(self.q):
             stop = min(len(self.q), at + unit - (self.start + at) % unit)
             q, k, v = (part[at:stop] for part in (self.q, self.k, self.v))
-            yield Piece(q, k, v, *self.seen(self.start + stop), self.start + at)
+            yield Piece(q, k, v, *self.seen(self.start + stop), self.start + at, self.begins)
             at = stop
+
+    def heads(self) -> Iterator["Piece"]:
+        """Divide the piece by head, each with its own places alone."""
+        for head, first in enumerate(self.begins):
+            own = slice(head, head + 1)
+            q, k, v = (part[:, own] for part in (self.q, self.k, self.v))
+            yield Piece(q, k, v, self.seen_k[own, first:], self.seen_v[own, first:], self.start - first)
 
 
 def attend_segments(
@@ -132,12 +152,25 @@ def attend_segments(
     """Stage every segment, and attend with each."""
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     lse = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
-    for segment in map(Segment._make, segments.tolist()):
+    fields = len(Segment._fields)
+    for row in segments.tolist():
+        segment, begins = Segment._make(row[:fields]), row[fields:]
         if segment.rows:
             new_k, new_v = (None if one is None else one[segment.here] for one in (k, v))
-            found = attend(stage(segment, q[segment.here], new_k, new_v, keys, values, window))
-            out[segment.here], lse[segment.here] = found
+            piece = stage(segment, q[segment.here], new_k, new_v, keys, values, window)
+            out[segment.here], lse[segment.here] = attend(piece._replace(begins=begins if any(begins) else ()))
     return out, lse
+
+
+def by_head(attend: Callable[[Piece], Partial]) -> Callable[[Piece], Partial]:
+    """Return what attends with all heads together, or with each alone if they begin at different places."""
+
+    def attend_heads(piece: Piece) -> Partial:
+        if not piece.begins:
+            return attend(piece)
+        return Partial(*(torch.cat(parts, 1) for parts in zip(*map(attend, piece.heads()), strict=True)))
+
+    return attend_heads
 
 
 def stage(
@@ -171,6 +204,7 @@ def reference(
 ) -> Partial:
     """Implement `prefill_attend` in plain torch, in float32, `block` keys at a time (all if None)."""
 
+    @by_head
     def attend(piece: Piece) -> Partial:
         return _in_blocks(piece, scale, sliding, block)
 
@@ -209,8 +243,9 @@ def _two_calls(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
+    attend = by_head(partial(_history_and_unit, scale=scale))
     return attend_segments(
-        lambda piece: _by_units(piece, lambda unit: _history_and_unit(unit, scale)),
+        lambda piece: _by_units(piece, attend),
         q,
         k,
         v,
@@ -301,7 +336,8 @@ def _cuda(
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
         return reference(q, k, v, keys, values, window, segments, scale, block=BLOCK)
-    return attend_segments(lambda piece: _flash_on_cuda(piece, scale), q, k, v, keys, values, window, segments)
+    attend = by_head(partial(_flash_on_cuda, scale=scale))
+    return attend_segments(attend, q, k, v, keys, values, window, segments)
 
 
 def _flash_on_cuda(piece: Piece, scale: float) -> Partial:

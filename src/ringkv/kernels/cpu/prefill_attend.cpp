@@ -32,10 +32,16 @@ struct Chunk {
   int64_t head, capacity;                     // stride of staged heads; staged entries from the lane's first on
   int64_t window_size, start, length;
   float scale;
+  const int64_t* begins;                      // of each head its first place in the lane; null if that is 0
 
-  TaskQueries queries() const { return {q, out, lse, heads, groups, width, width, start, scale}; }
+  int64_t begin(int64_t h) const { return begins ? begins[h] : 0; }
+  // Places count from the head's first.
+  TaskQueries queries(int64_t h) const { return {q, out, lse, heads, groups, width, width, start - begin(h), scale}; }
   // The staged keys and values of a head.
-  KeyRun staged(int64_t h) const { return {keys + h * head, values + h * head, 0, capacity}; }
+  KeyRun staged(int64_t h) const {
+    const int64_t first = h * head + begin(h) * width;
+    return {keys + first, values + first, 0, capacity - begin(h)};
+  }
 };
 
 void stage_head(const Chunk& c, int64_t h) {
@@ -60,7 +66,7 @@ struct RowsOfHead {
   int64_t head, first, rows;
 
   // Keys that its last row sees.
-  int64_t keys() const { return chunk->start + (first + rows - 1) / chunk->groups + 1; }
+  int64_t keys() const { return chunk->start - chunk->begin(head) + (first + rows - 1) / chunk->groups + 1; }
 };
 
 void add_tasks(const Chunk& c, std::vector<RowsOfHead>& tasks) {
@@ -89,7 +95,7 @@ void attend_all(const std::vector<Chunk>& chunks) {
     const NoSubnormals no_subnormals;
     for (int64_t i; (i = next++) < count;) {
       const auto [chunk, head, first, rows] = task_at[i];
-      const TaskQueries queries = chunk->queries();
+      const TaskQueries queries = chunk->queries(head);
       AttendTask task(queries, head, first, rows);
       task.begin();
       task.attend(chunk->staged(head));
@@ -121,27 +127,31 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const Opt
               "prefill_attend: rows of k and v, and the window, must be contiguous");
   TORCH_CHECK(keys.strides() == values.strides() && keys.stride(1) == keys.size(2) && keys.stride(2) == 1,
               "prefill_attend: staged tokens must follow each other");
-  TORCH_CHECK(segments.scalar_type() == at::kLong && segments.is_contiguous() && segments.size(1) == 6,
-              "prefill_attend: segments must be int64 [M, 6]");
+  const int64_t fields = segments.size(1);
+  TORCH_CHECK(segments.scalar_type() == at::kLong && segments.is_contiguous() && (fields == 6 || fields == 6 + q.size(1)),
+              "prefill_attend: segments must be int64 [M, 6], or [M, 6 + H]");
   const auto rows = q.contiguous();
   auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
   const int64_t heads = q.size(1), groups = q.size(2), width = q.size(3), row_size = heads * groups * width;
   std::vector<Chunk> chunks;
   int64_t done = 0;
   for (int64_t i = 0; i < segments.size(0); ++i) {
-    const int64_t* s = segments.const_data_ptr<int64_t>() + 6 * i;
+    const int64_t* s = segments.const_data_ptr<int64_t>() + fields * i;
     const int64_t row = s[0], count = s[1], lane = s[2], first = s[3], start = s[4], length = s[5];
     if (count == 0) continue;
     TORCH_CHECK(done <= row && row + count <= q.size(0) && 0 <= lane && lane < window.size(0) && 0 <= first &&
                     0 <= start && first + start + count <= keys.size(1),
                 "prefill_attend: a piece lies outside the rows, the lanes or the staging, or overlaps another");
+    const int64_t* begins = fields > 6 ? s + 6 : nullptr;
+    TORCH_CHECK(!begins || std::all_of(begins, begins + heads, [&](int64_t one) { return 0 <= one && one <= start; }),
+                "prefill_attend: a head begins after its piece");
     clear_rows(out, lse, done, row);
     done = row + count;
     chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, row_of(k, row), row_of(v, row), keys.data_ptr<BF16>() + first * width,
                       values.data_ptr<BF16>() + first * width, window.data_ptr<BF16>() + lane * window.stride(0),
                       out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * heads * groups, count, heads,
                       groups, width, stride_of(k, 0), stride_of(k, 1), stride_of(v, 0), stride_of(v, 1), keys.stride(0),
-                      keys.size(1) - first, window.size(3), start, length, float(scale)});
+                      keys.size(1) - first, window.size(3), start, length, float(scale), begins});
   }
   clear_rows(out, lse, done, q.size(0));
   if (!chunks.empty()) attend_all(chunks);
@@ -170,7 +180,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_latent(const at::Tensor& q, con
                 width * sizeof(BF16));
     chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, nullptr, nullptr, plane, plane, nullptr,
                       out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * groups, 1, 1, groups, width,
-                      0, 0, 0, 0, keys.stride(1), keys.size(2), 0, seen - 1, 0, float(scale)});
+                      0, 0, 0, 0, keys.stride(1), keys.size(2), 0, seen - 1, 0, float(scale), nullptr});
   }
   if (!chunks.empty()) attend_all(chunks);
   return {out, lse};
