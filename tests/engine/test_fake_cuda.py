@@ -5,6 +5,7 @@ Inductor's own part, which compiles what was traced, needs a device.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +23,10 @@ from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Piece
 from ringkv.engine.sizes import Family, Sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
+from ringkv.kernels import prefill_attend
 from ringkv.kernels.decode_attend import commit, fresh_attend
 from ringkv.kernels.linear import linear
+from ringkv.kernels.prefill_attend import Segment
 from ringkv.models.config import load_config
 from ringkv.models.weights import Declared
 from tests.engine import tiny
@@ -255,6 +258,36 @@ def test_kernels_get_the_numbers_of_rows_with_drafts_as_arrays(kv_format: PlaneF
     with fake_cuda(), torch.inference_mode():
         assembled(tmp_path, torch.bfloat16, Run(), slots=SlotFormat(kv_format))
     assert numbers.strides == [1] * 3 * 4  # slot, entry and live of 4 tokens
+
+
+def test_pieces_of_prompts_whose_heads_begin_at_different_places_trace_for_cuda(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama")
+    traced = Traced("prefill")
+    with fake_cuda(), torch.inference_mode():
+        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(by_head=True)).lanes.staging
+        assert {str(one.device) for one in staging.tables(0, [Segment(0, 9, 0, 0, 0, 9)])} == {"cpu"}
+    assert {*traced.outputs} == {"prefill-global-128", "prefill-global-256"}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+
+
+def test_heads_that_begin_at_different_places_attend_on_cuda_one_after_the_other() -> None:
+    """Each reads its own keys alone. Heads that begin together attend together."""
+    read: list[int] = []
+
+    class Keys(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.name() == "aten::_scaled_dot_product_flash_attention":
+                read.append(args[1].shape[1] * args[1].shape[2])
+            return func(*args, **(kwargs or {}))
+
+    attend = prefill_attend.by_head(partial(prefill_attend._flash_on_cuda, scale=0.1))
+    with fake_cuda(), torch.inference_mode(), Keys():
+        shapes = (48, 2, 3, 64), (48, 2, 64), (48, 2, 64), (2, 68, 64), (2, 68, 64)
+        tensors = [torch.empty(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes]
+        for begins in ((), (0, 17)):
+            out, lse = attend(prefill_attend.Piece(*tensors, start=20, begins=begins))
+            assert (out.shape, lse.shape) == ((48, 2, 3, 64), (48, 2, 3))
+    assert read == [2 * 68, 68, 51]
 
 
 @pytest.mark.parametrize("slots", [SlotFormat(by_head=True), SlotFormat(pages=Pages(16))], ids=["heads", "pages"])

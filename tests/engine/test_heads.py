@@ -169,7 +169,5 @@ def test_what_divided_heads_cannot_do_is_refused(llama_dir: Path, divided: Local
     with pytest.raises(InvalidRequest, match="kv_heads is adaptive, and the engine was started with equal") as refused:
         equal.admit(asked(50))
     assert refused.value.param == "kv_heads"
-    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented if heads divide the slots"):
-        divided.admit(tiny.request(tiny.prompt(50), kv=replace(KV, turns="continue")))
     with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain, or equal"):
         started(llama_dir, dtype="bfloat16", kv_format="int8")

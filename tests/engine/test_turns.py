@@ -13,7 +13,7 @@ from ringkv.base.engine import chunks
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
-from ringkv.base.selectors import KVzip, SnapKV
+from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -186,7 +186,7 @@ def test_an_answer_that_is_told_otherwise_is_read_from_where_it_differs(engine: 
     assert read(engine, tiny.request(told, kv=GOES_ON))[0] == 157
 
 
-@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"select": KVzip()}, {"turns": "reread"}])
+@pytest.mark.parametrize("change", [{"protect": ((3, 9),)}, {"turns": "reread"}])
 def test_where_it_cannot_go_on_it_reads_again_from_what_is_known_of_the_prompt(
     engine: LocalEngine, change: dict[str, Any]
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests import chat_model
 
 LONG = "All that a request holds is its budget. " * 10
 OPTIONS = ("--kv-budget", "64", "--kv-window", "8", "--dtype", "float32", "--graphs", "off", "--max-prompt", "448")
+WITHOUT_WINDOW = OPTIONS[:2] + OPTIONS[4:]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with _serving(folder) as server:
+    with _served(folder, *OPTIONS) as address:
+        yield address
+
+
+@contextmanager
+def _served(folder: Path, *options: str) -> Iterator[str]:
+    with _serving(folder, *options) as server:
         try:
             yield _address(server)
         finally:
@@ -39,8 +47,8 @@ def address(folder: Path) -> Iterator[str]:
             assert server.wait(timeout=30) == 0
 
 
-def _serving(folder: Path) -> subprocess.Popen[str]:
-    command = ["serve", "--model", str(folder), "--served-model-name", "tiny", "--port", "0", "--slots", "3", *OPTIONS]
+def _serving(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = ["serve", "--model", str(folder), "--served-model-name", "tiny", "--port", "0", "--slots", "3", *options]
     start = [sys.executable, "-c", "from ringkv.cli.main import main; main()", *command]
     return subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -112,7 +120,7 @@ def test_without_a_seed_answers_differ(client: openai.OpenAI) -> None:
 
 
 def test_a_second_signal_ends_running_answers_with_what_they_have(folder: Path) -> None:
-    with _serving(folder) as server:
+    with _serving(folder, *OPTIONS) as server:
         client = openai.OpenAI(base_url=f"{_address(server)}/v1", api_key="unused", max_retries=0)
         more = {"ignore_eos": True}
         stream = client.completions.create(model="tiny", prompt="x", max_tokens=500, stream=True, extra_body=more)
@@ -166,3 +174,25 @@ def test_a_watcher_sees_a_request_in_its_slot(client: openai.OpenAI, address: st
         assert last["tokens"] - before["tokens"] == 3 * 400
         assert last["prompt_tokens"] > before["prompt_tokens"]
         assert last["steps"] - before["steps"] >= 400
+
+
+def test_a_conversation_continues_from_slots_that_heads_divide(folder: Path) -> None:
+    """As the server does by default, and as one request asks."""
+    divided = ("--kv-turns", "continue", "--kv-heads", "global", "--kv-select", "kvzip", "--prefix-store", "10MB")
+    with _served(folder, *(WITHOUT_WINDOW + divided)) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0)
+        each: tuple[dict[str, str], ...] = ({}, {"kv_heads": "adaptive", "kv_select": "keydiff"}, {"kv_heads": "equal"})
+        for own in each:
+            prompt, cached = LONG[:200], []
+            for question in ("", " And why?", " Who says so?"):
+                prompt += question
+                answer = complete(client, prompt, extra_body={"cache_salt": str(own), **own})
+                cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+                assert answer.usage.model_dump()["kv"]["capacity"] == 64
+                assert ("heads" in answer.usage.model_dump()["kv"]) == (own.get("kv_heads") != "equal")
+                prompt += answer.choices[0].text
+            assert cached[0] == 0
+            assert 200 <= cached[1] < cached[2]
+        with pytest.raises(openai.BadRequestError, match="kv_turns continue is not implemented for kv_select tova"):
+            complete(client, "x", extra_body={"kv_select": "tova"})
+        complete(client, LONG[:200], extra_body={"kv_select": "tova", "kv_turns": "reread"})

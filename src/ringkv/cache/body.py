@@ -123,6 +123,17 @@ class Body:
             return tuple(row[:, :, entries] for row in rows)
         return tuple(row.index_select(2, entries) for row in rows)
 
+    def lengths(self, row: int, live: int) -> Tensor | None:
+        """Return int64 [L, H] on the CPU, how many entries each head of a row with `live` entries has.
+
+        None if all have as many.
+        """
+        return None
+
+    def in_order(self, row: int, order: Tensor, fixed: int) -> Tensor:
+        """Return where a row's planes have its entries, in an order int64 [m] that begins with 0 .. fixed-1."""
+        return order
+
     def parts(self, row: int, live: int) -> Planes:
         """Return everything that a row with `live` entries stores, as views."""
         return (*self.read(row, slice(live)), *(center[:, row] for center in self.beside))

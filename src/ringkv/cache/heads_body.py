@@ -60,6 +60,16 @@ class HeadsBody(WholeRows):
                     own[start : start + count] = theirs[layer, source_row, head].index_select(0, taken)
                     own[start + count : start + int(room[layer, head])] = 0
 
+    def lengths(self, row: int, live: int) -> Tensor:
+        return self.beside[0][:, row, :, 1].cpu().long() + live
+
+    def in_order(self, row: int, order: Tensor, fixed: int) -> Tensor:
+        """Of each head its own entries before the ring, then the ring's in their order; head after head."""
+        heads = self.beside[0][:, row].flatten(0, 1).tolist()
+        protected = torch.arange(fixed + max(more for _, more in heads), device=order.device)
+        ring = order[fixed:]
+        return torch.cat([part + first for first, more in heads for part in (protected[: fixed + more], ring + more)])
+
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], which are in the ring: [L, N, n, H, D] each."""
         at = self._in_rings(rows, entries)

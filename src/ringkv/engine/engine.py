@@ -17,7 +17,7 @@ from ringkv.base.kv import REVIEWING, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
-from ringkv.engine.held_tokens import Held
+from ringkv.engine.held_tokens import Inserted
 from ringkv.engine.lanes import Lanes
 from ringkv.engine.prefill import Prefill
 from ringkv.engine.reviews import Reviews
@@ -49,7 +49,7 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch, self._prefill = config, model, lanes, batch, prefill
         self.weight_bytes = weight_bytes
         self._turns, self._reviews = turns, Reviews(batch)
-        self._held: dict[int, Held] = {}  # of slots whose next turn may be traced, when their prompts were inserted
+        self._inserted: dict[int, Inserted] = {}  # of slots whose next turn may continue
 
     @property
     def limits(self) -> Limits:
@@ -152,9 +152,8 @@ class LocalEngine:
         selection = self.lanes.fill(lane, self._choice(request), self.batch.slot(slot))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
         self._reviews.enter(slot, self._choice(request), selection.layouts)
-        if request.trace and self._choice(request).turns == "continue" and self.lanes.knows_tokens(lane):
-            tokens = self.lanes.tokens_of(lane, selection.sources)
-            self._held[slot] = tuple(own.to("cpu", torch.int32) for own in tokens)
+        if self._choice(request).turns == "continue":
+            self._inserted[slot] = self.lanes.known(lane, selection, request.trace)
 
     @torch.inference_mode()
     def export(self, slot: int) -> Packet:
@@ -186,13 +185,13 @@ class LocalEngine:
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         request, slot_layouts = self.batch.owner(slot)
-        whole = partial(self.batch.whole_slot, slot)
-        self._turns.left(request, self._choice(request), tokens, slot_layouts, whole, self._held.get(slot, ()))
+        whole, inserted = partial(self.batch.whole_slot, slot), self._inserted.get(slot, Inserted())
+        self._turns.left(request, self._choice(request), tokens, slot_layouts, whole, inserted)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
         self._reviews.leave(slot)
-        self._held.pop(slot, None)
+        self._inserted.pop(slot, None)
         self.batch.release(slot)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:

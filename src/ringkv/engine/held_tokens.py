@@ -1,26 +1,55 @@
-"""held_tokens: which prompt tokens entries hold, from one turn of a conversation to the next.
+"""held_tokens: which prompt tokens entries hold, from one turn of a conversation to the next, and their votes.
 
-Known only of requests with `trace`. L layers of a group, H key-value heads, m entries.
+Tokens are known only of requests with `trace`, votes only of selectors whose votes last. L layers of a group, H
+key-value heads, m entries.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringkv.base.engine import Cached
 from ringkv.base.kv import Layout
+from ringkv.cache.compress.kept import EMPTY
+from ringkv.cache.compress.unequal_heads import missing
 
 Held = Sequence[Tensor]
 """Per group of layers int32 [L, H, m], the token of each entry; empty if it is not known."""
 
 
-def at_end(held: Held, layout: Layout, seen: int) -> Held:
+class Inserted(NamedTuple):
+    """What is known of a slot's entries when its prompt was inserted, per group on the CPU; empty if it is not known.
+
+    held: int32 [L, H, m]. votes: float32 [L, H, m].
+    """
+
+    held: Held = ()
+    votes: Sequence[Tensor] = ()
+
+
+def at_end(held: Held, layout: Layout, seen: int, begins: Sequence[Tensor | None]) -> Held:
     """Return the tokens of a slot's live entries in the order of `Layout.by_age`, once so many were seen.
 
-    held: those of its entries when the prompt was inserted.
+    held: those of its entries when the prompt was inserted. begins: see `SavedConversation`.
     """
-    return tuple(torch.cat((_fixed(own, layout, seen), _newest(own, layout, seen)), 2) for own in held)
+    fixed = before_ring(held, layout, seen, begins)
+    return tuple(torch.cat((own, _newest(own, layout, seen)), 2) for own in fixed)
+
+
+def before_ring(
+    inserted: Sequence[Tensor], layout: Layout, seen: int, begins: Sequence[Tensor | None]
+) -> Sequence[Tensor]:
+    """Return what was known of a slot's entries [L, H, m] for those before the ring. All heads end together."""
+    each = zip(inserted, begins if inserted else (), strict=True)
+    return tuple(_fixed(own, layout, seen) if at is None else _ending(own, layout, at) for own, at in each)
+
+
+def _ending(inserted: Tensor, layout: Layout, begins: Tensor) -> Tensor:
+    """Return [L, H, n] of heads that have n - `begins` entries before the ring, EMPTY before their first."""
+    places = torch.arange(layout.protected + missing(begins)) - begins[..., None]
+    return torch.where(places < 0, EMPTY, inserted.gather(2, places.clamp(min=0)))
 
 
 def _fixed(held: Tensor, layout: Layout, seen: int) -> Tensor:
@@ -42,7 +71,7 @@ def tokens_at(places: Tensor, cached: Cached, held: Tensor | None) -> Tensor:
     cached: what the lane began with. held: int32 [L, H, m], the tokens of its first entries, which an earlier turn has
     left; None if they are not known, and then they are -1.
     """
-    if not cached.gap:
+    if not cached.gap and held is None:
         return places
     early = torch.full_like(places, -1) if held is None else _looked_up(held.to(places), places)
     later = torch.where(places < cached.entries, early, places + cached.gap)

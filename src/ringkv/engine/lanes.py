@@ -20,13 +20,20 @@ from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.base.request import Request
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.selection import Selection, placed, saliency_of, select
+from ringkv.cache.compress.selection import (
+    Selection,
+    lasting_votes,
+    placed,
+    saliency_of,
+    select,
+    with_lasting_votes,
+)
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
 from ringkv.cache.layouts import layouts
 from ringkv.engine.compaction import NOTHING, check_kept, working_set
-from ringkv.engine.held_tokens import tokens_at
+from ringkv.engine.held_tokens import Inserted, tokens_at
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
 from ringkv.engine.programs import Programs
@@ -69,6 +76,11 @@ class _Lane:
     def read(self) -> int:
         """Tokens that were prefilled here, and so have queries."""
         return len(self.tokens) - self.start.cached.tokens
+
+    @property
+    def kept(self) -> int:
+        """Entries of a head, on average. It is less than `entries` if an earlier turn left more in some."""
+        return self.entries - self.start.missing
 
 
 class LaneSizes(NamedTuple):
@@ -132,6 +144,8 @@ class Lanes:
         is_scored = request.sampling.prompt_logprobs is not None
         begin = partial(self.staging.begin, lane, first, count)
         start = self._turns.begin(request, choice if not is_scored else None, count, begin)
+        if start.begins:
+            self.staging.set_begins(lane, start.begins)
         kept = working_set(choice, len(request.tokens), workspace, self._sizes.capacity, self.window)
         self._lanes[lane] = _Lane(request.tokens, start, count, workspace, kept)
         return start.cached
@@ -139,7 +153,13 @@ class Lanes:
     def knows_tokens(self, lane: int) -> bool:
         """Whether it is known which tokens all entries of a lane hold: also those that an earlier turn has left."""
         start = self._lanes[lane].start
-        return start.cached.gap == 0 or len(start.held) > 0
+        return len(start.held) > 0 or start.cached.gap + start.missing == 0
+
+    def known(self, lane: int, selection: Selection, trace: bool) -> Inserted:
+        """Return what the next turn may have to know of a slot that was filled. trace: also which tokens it holds."""
+        tokens = self.tokens_of(lane, selection.sources) if trace and self.knows_tokens(lane) else ()
+        votes = [own for own in selection.votes if own is not None]
+        return Inserted(tuple(own.to("cpu", torch.int32) for own in tokens), tuple(own.cpu() for own in votes))
 
     def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
         """Yield the pieces that each take a pass; one if a pass may have any size.
@@ -190,15 +210,15 @@ class Lanes:
             groups = self.decoder.groups
             if prompt.dropped:
                 check_kept(choice, prompt.workspace, prompt.working_set)
-            plans = layouts(choice, prompt.entries, self._sizes.capacity, groups)
+            plans = layouts(choice, prompt.kept, self._sizes.capacity, groups)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
-            views = self._views(lane, choice.select.queries)
-            found = select(views, choice, plans)
-            moved = tuple(plan.shifted(prompt.gap) for plan in placed(views, choice, plans, found))
+            views = with_lasting_votes(self._views(lane, choice.select.queries), choice, plans)
+            found, evicted = select(views, choice, plans), len(prompt.tokens) - prompt.kept
+            moved = tuple(plan.shifted(evicted) for plan in placed(views, choice, plans, found))
             sources = tuple(source.to(self.staging.device) for source in found)
             salient = saliency_of(self._views(lane, self.window), choice, sources)
-            prompt.selections[choice] = Selection(moved, sources, salient)
+            prompt.selections[choice] = Selection(moved, sources, salient, lasting_votes(views, plans, sources))
         return prompt.selections[choice]
 
     def _compact(self, lane: int) -> None:
@@ -224,8 +244,15 @@ class Lanes:
     def _views(self, lane: int, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""
         groups, shares = enumerate(self.groups), self._shares or ((),) * self.decoder.config.num_layers
+        start, none = self._lanes[lane].start, (None,) * len(self.groups)
         return [
-            GroupView(group, partial(self.view, lane, at, queries), [shares[layer] for layer in group.layers])
+            GroupView(
+                group,
+                partial(self.view, lane, at, queries),
+                [shares[layer] for layer in group.layers],
+                (start.begins or none)[at],
+                (start.votes or none)[at],
+            )
             for at, group in groups
         ]
 
@@ -238,19 +265,19 @@ class Lanes:
         return selection
 
     def again(self, lane: int, group: int, start: int, stop: int) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """Prefill tokens start .. stop-1 of a staged prompt once more after its end, for selectors such as KVzip.
+        """Prefill the tokens at places start .. stop-1 of a staged prompt once more after its end, as KVzip does.
 
         The words that ask for it come first, and are part of the repetition.
         Yields, for each piece of w tokens, its queries [H, G, w, D] by layer and the keys of the repetition so far
         [L, H, tokens, D]. Overwrites the lane's entries after the prompt; what else changes is restored at the end.
         """
         prompt, saved = self._lanes[lane], self.staging.save(lane)
-        step, n = self._repeated, prompt.entries
-        repeated = (*self._words().before(start), *prompt.tokens[start:stop])
+        step, n, gap = self._repeated, prompt.entries, prompt.gap
+        repeated = (*self._words().before(start + gap), *prompt.tokens[start + gap : stop + gap])
         try:
             for at in range(0, len(repeated), step):
                 tokens, first = repeated[at : at + step], n + at
-                self._passes.run([Piece(tokens, lane, first, first + len(tokens))])
+                self._passes.run([Piece(tokens, lane, first, first + len(tokens), gap)])
                 planes = self.staging.lane(lane).read_group(group, slice(n, first + len(tokens)))
                 yield self._queries(lane, group, len(tokens)), planes[0]
         finally:
@@ -291,6 +318,7 @@ class Lanes:
         """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""
         prompt = self._lanes[lane]
         planes, spec = self.staging.lane(lane).read_group(group, slice(prompt.entries)), self.groups[group].spec
+        start = prompt.start
         return StagedPrompt(
             q=self._queries(lane, group, min(queries, prompt.read)),
             keys=planes[0],
@@ -303,6 +331,8 @@ class Lanes:
             reduction=self._reductions[group],
             output=partial(self._output, group),
             words=self._words,
+            begins=start.begins[group] if start.begins else None,
+            known=start.votes[group] if start.votes else None,
         )
 
     def _output(self, group: int, row: int) -> Tensor:

@@ -14,7 +14,7 @@ from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
 from ringkv.kernels.latent_slots import NO_SLOT
-from ringkv.kernels.prefill_attend import Segment, table
+from ringkv.kernels.prefill_attend import Segment
 from ringkv.models.decoder import Decoder
 
 
@@ -67,7 +67,7 @@ class Passes:
     ) -> None:
         self._decoder, self._weights, self._staging, self._programs = decoder, weights, staging, programs
         self._device = staging.queries[0].device
-        self._groups = [place.group for place in decoder.places]
+        self._places = decoder.places
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
         self._no_slots = self._nothing_fed()
@@ -94,10 +94,10 @@ class Passes:
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
         for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):
             weights = self._weights.layers[layer]
-            group, staged = self._groups[layer], self._staged[layer]
+            (group, row, _), staged = self._places[layer], self._staged[layer]
             slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
             arguments = [embedded.layer_argument(layer, x), *rotations[kind]]
-            (x,) = graphs[kind]([*arguments, segments[group], *staged, *slots, *weights.values()])
+            (x,) = graphs[kind]([*arguments, segments[group][row], *staged, *slots, *weights.values()])
         return x
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
@@ -109,11 +109,12 @@ class Passes:
             torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)]).long()
         )
 
-    def _segments(self, pieces: Sequence[Piece]) -> list[Tensor]:
-        """Make room for the pieces in the staging, and return the `table` of their segments by group of layers."""
+    def _segments(self, pieces: Sequence[Piece]) -> list[Sequence[Tensor]]:
+        """Make room for the pieces in the staging, and return the table of their segments by group and layer."""
         spans = [self._staging.make_room(one.lane, one.start, one.start + len(one.tokens)) for one in pieces]
         groups = range(len(self._decoder.groups))
-        return [table(list(_placed(pieces, [by_group[group] for by_group in spans]))) for group in groups]
+        each = (list(_placed(pieces, [by_group[group] for by_group in spans])) for group in groups)
+        return [self._staging.tables(group, segments) for group, segments in enumerate(each)]
 
     def _moved(self, numbers: Tensor) -> Tensor:
         if self._device.type == "cuda":

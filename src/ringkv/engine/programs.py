@@ -22,7 +22,7 @@ from ringkv.engine.sizes import SMALL, EngineSizes, Family, Sizes
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.decode_attend import WIDTH_STEP
-from ringkv.kernels.prefill_attend import Segment, table, unit_of
+from ringkv.kernels.prefill_attend import Segment, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.models.base import Place
 from ringkv.models.decoder import Decoder
@@ -164,7 +164,8 @@ class _Examples:
         """A layer of a pass with pieces of prompts, and with slots if they may ride."""
         (group, row, reader), layer = self._first[kind]
         staged = self._staging.layer(group, row, reader)
-        example = [*self._rows(kind, rows), table([Segment(0, rows, 0, 0, 0, 0)]), *staged]
+        segments = self._staging.tables(group, [Segment(0, rows, 0, 0, 0, 0)])[row]
+        example = [*self._rows(kind, rows), segments, *staged]
         names = tuple(layer)
         if not self.rides:
             return functions.prefill_layer(self._decoder, kind, names), [*example, *layer.values()]

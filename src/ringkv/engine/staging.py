@@ -16,9 +16,11 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
 from ringkv.base.workspace import Workspace
 from ringkv.cache.body import Body, CacheRow, Planes, Span
+from ringkv.cache.compress.unequal_heads import missing
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.engine.held_tokens import Held
 from ringkv.engine.lane_storage import LaneStorage, storage_of
+from ringkv.kernels.prefill_attend import Segment, table, tables
 
 
 class StagingSizes(NamedTuple):
@@ -39,7 +41,8 @@ class Staging:
 
     bodies: one per group. queries: one per group, [N, P, H, G, W, D] of its N readers, rotated, right-aligned.
     tokens: one per group, int32 [L, H, S], which token each entry of a compacted lane holds; [L, H, 0] if lanes are not
-    compacted, or the group has a sliding window.
+    compacted, or the group has a sliding window. begins: one per group, int64 [L, P, H] on the CPU, the first place of
+    each head in each lane; None if heads have equal slots, and so the same places.
     """
 
     def __init__(
@@ -48,9 +51,11 @@ class Staging:
         storages: Sequence[LaneStorage],
         queries: Sequence[Tensor],
         tokens: Sequence[Tensor],
+        begins: Sequence[Tensor | None],
         entries: int,
     ) -> None:
         self.bodies, self.queries, self.tokens, self.entries = tuple(bodies), tuple(queries), tuple(tokens), entries
+        self._begins = tuple(begins)
         self._storages = tuple(storages)
         self._lanes = [CacheRow(self.bodies, 0, tuple(Span() for _ in bodies), 0) for _ in range(self.lanes)]
 
@@ -76,11 +81,26 @@ class Staging:
         """Return one layer's planes [H, S, D], and its windows [P, H, G, W, D], the arguments of its graph."""
         return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][reader]]
 
+    def tables(self, group: int, segments: Sequence[Segment]) -> Sequence[Tensor]:
+        """Return the table of a pass's segments for each layer of a group."""
+        begins = self._begins[group]
+        if begins is None:
+            return [table(segments)] * len(self.bodies[group].group.layers)
+        return tables(segments, begins).unbind()
+
     def begin(self, lane: int, first: int, count: int, loaded: int = 0) -> CacheRow:
         """Give a lane the entries from `first` on. Its first `loaded` tokens are about to be written."""
+        self.set_begins(lane, [None] * len(self.bodies))
         spans = tuple(storage.begin(lane, first, loaded) for storage in self._storages)
         self._lanes[lane] = CacheRow(self.bodies, 0, spans, count)
         return self._lanes[lane]
+
+    def set_begins(self, lane: int, begins: Sequence[Tensor | None]) -> None:
+        """Set the first place of each head of a lane, by group int64 [L, H]; None if all have the same places."""
+        for own, new in zip(self._begins, begins, strict=True):
+            assert own is not None or new is None, "these heads have equal slots"
+            if own is not None:
+                own[:, lane] = 0 if new is None else new
 
     def lane(self, lane: int) -> CacheRow:
         """Return a lane's entries."""
@@ -143,13 +163,21 @@ class Saved(NamedTuple):
 class Start(NamedTuple):
     """What a lane begins with. is_dense: each cached token has an entry, at its own place.
 
-    earlier: by group and plane, the encoded entries among them. held: the tokens of entries that a conversation left.
+    earlier: by group and plane, the encoded entries among them. held, begins, votes: what is known of the entries that
+    a conversation left, see `SavedConversation`.
     """
 
     cached: Cached = Cached()
     is_dense: bool = True
     earlier: Sequence[Sequence[Earlier]] = ()
     held: Held = ()
+    begins: Sequence[Tensor | None] = ()
+    votes: Sequence[Tensor] = ()
+
+    @property
+    def missing(self) -> int:
+        """Entries that heads have less, on average, than the one with the most."""
+        return missing(self.begins[0] if self.begins else None)
 
 
 def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: StagingSizes, like: Tensor) -> Staging:
@@ -172,6 +200,7 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
             )
             for g in groups
         ],
+        [torch.zeros(len(g.layers), lanes, g.spec.key.heads, dtype=torch.int64) if g.by_head else None for g in groups],
         entries,
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, PlaneFormat
 from ringkv.base.engine import Cached
@@ -10,23 +11,28 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.body import CacheRow
+from ringkv.cache.compress.unequal_heads import missing
 from ringkv.cache.store import prefixes
 from ringkv.cache.store.conversations import ConversationHit, Conversations, SavedConversation
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.store.prefixes import Prefixes
-from ringkv.engine.held_tokens import Held, at_end
+from ringkv.engine.held_tokens import Inserted, at_end, before_ring
 from ringkv.engine.staging import Start
 
+_NOTHING = Inserted()
 ReadSlot = Callable[[], CacheRow]
 """Returns a slot's memory. It is called only if the slot is saved: several ranks may have to copy it first."""
 
 
 def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
-    """Raise InvalidRequest if a choice continues from slots whose heads, groups or chunks hold different tokens."""
-    if choice.turns == "continue" and any(group.by_head for group in groups):
+    """Raise InvalidRequest if a choice continues from slots whose groups or chunks hold different tokens.
+
+    Heads may, unless the selector needs the same tokens in all of them.
+    """
+    if choice.turns == "continue" and choice.heads != "equal" and choice.select.joins_heads:
         raise InvalidRequest(
-            "kv_turns continue is not implemented if heads divide the slots; choose reread, or start with kv_heads "
-            "equal",
+            f"kv_turns continue is not implemented for kv_select {choice.select.name} if heads divide the slots, as it "
+            "needs the same tokens in all heads; choose reread, another kv_select, or kv_heads equal",
             "kv_turns",
         )
     if choice.turns == "continue" and format == IN_CHUNKS:
@@ -71,7 +77,8 @@ class Turns:
         found = self._found(request, choice, room)
         if found and found.tokens > tokens:
             earlier = self._conversations.load(found, lane(found.entries))
-            return Start(Cached(found.tokens, found.entries), is_dense=False, earlier=earlier, held=found.held)
+            cached = Cached(found.tokens, found.entries)
+            return Start(cached, False, earlier, found.held, found.begins, found.votes)
         self._prefixes.load(known, lane(tokens))
         return Start(Cached(tokens, tokens))
 
@@ -87,18 +94,25 @@ class Turns:
         tokens: tuple[int, ...],
         layouts: Layouts,
         slot: ReadSlot,
-        held: Held = (),
+        inserted: Inserted = _NOTHING,
     ) -> None:
-        """Save the slot of a request that has ended and has seen `tokens`. held: when its prompt was inserted."""
-        prompt = len(request.tokens)
+        """Save the slot of a request that has ended and has seen `tokens`. A selector's votes last if it needs them."""
+        prompt, seen, layout = len(request.tokens), len(tokens), layouts[0]
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        layout, row = layouts[0], slot()
-        order = torch.tensor(layout.by_age(len(tokens)), device=row.bodies[0].planes[0].device)
-        newest = max(0, len(order) - layout.protected)
-        known = at_end(held, layout, len(tokens))
-        saved = SavedConversation(request.salt, choice, tokens, prompt, len(order), newest, known)
-        self._conversations.save(saved, row, order)
+        if choice.select.prefills_twice and layout.evicted(seen) and not inserted.votes:
+            return  # some tokens cannot be prefilled again, and have no votes
+        row, live = slot(), layout.live(seen)
+        fixed = min(live, layout.protected)
+        begins = [_begins(body.lengths(row.at, live)) for body in row.bodies]
+        held = at_end(inserted.held, layout, seen, begins)
+        votes = before_ring(inserted.votes, layout, seen, begins)
+        saved = SavedConversation(
+            request.salt, choice, tokens, prompt, live + missing(begins[0]), live - fixed, held, begins, votes
+        )
+        body = row.bodies[0]  # the only one, if heads divide the slots
+        order = torch.tensor(layout.by_age(seen), device=body.device)
+        self._conversations.save(saved, row, body.in_order(row.at, order, fixed))
 
     def _found(self, request: Request, choice: KVChoice, room: int) -> ConversationHit | None:
         """Return the conversation that the prompt continues, if both fit into a lane."""
@@ -109,9 +123,13 @@ class Turns:
 
 
 def _continues(choice: KVChoice) -> bool:
-    """Return whether a later turn may continue from this choice's slot.
-
-    Protected tokens must be first in every head, and a selector that prefills the prompt again needs all of it.
-    """
+    """Return whether a later turn may continue from this choice's slot: protected tokens are first in every head."""
     leading = choice.protect == () or (len(choice.protect) == 1 and choice.protect[0][0] == 0)
-    return choice.turns == "continue" and leading and not choice.select.prefills_twice
+    return choice.turns == "continue" and leading
+
+
+def _begins(lengths: Tensor | None) -> Tensor | None:
+    """Return the first entry of each head, int64 [L, H], if all end together; None if all have the same number."""
+    if lengths is None or bool((lengths == lengths[0, 0]).all()):
+        return None
+    return lengths.max() - lengths

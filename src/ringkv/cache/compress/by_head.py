@@ -27,18 +27,25 @@ def kept_by_head(layout: Layout, votes: Tensor, counts: Tensor) -> Tensor:
 
     votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. counts: int64 [L, H], how many each head selects.
     """
-    mask = top_of_each(votes, counts).flatten(0, 1)
-    before, after = shared(layout)
-    counts = counts.flatten()
-    most = len(before) + int(counts.max()) + len(after)
-    found = torch.full((len(mask), most), EMPTY, device=votes.device)
-    found[:, : len(before)] = before.to(found)
-    head, token = mask.nonzero(as_tuple=True)
-    rank = torch.arange(len(head), device=votes.device) - (counts.cumsum(0) - counts)[head]
-    found[head, len(before) + rank] = token + layout.sinks
-    tail = (len(before) + counts)[:, None] + torch.arange(len(after), device=votes.device)
-    found.scatter_(1, tail, after.to(found).expand(len(mask), -1))
-    return found.view(*votes.shape[:2], most)
+    selected = top_of_each(votes, counts)
+    return entries_of(layout, torch.cat((selected.new_ones(*counts.shape, layout.sinks), selected), -1))
+
+
+def entries_of(layout: Layout, mask: Tensor, later: int = 0) -> Tensor:
+    """Return int64 [L, H, most], the places that a mask bool [L, H, n] has, then those at the end, which all keep.
+
+    later: how much further the latter are than their tokens.
+    """
+    flat, after = mask.flatten(0, 1), shared(layout)[1].to(mask.device) + later
+    counts = flat.sum(-1)
+    most = int(counts.max()) + len(after)
+    found = torch.full((len(flat), most), EMPTY, device=mask.device)
+    head, place = flat.nonzero(as_tuple=True)
+    rank = torch.arange(len(head), device=mask.device) - (counts.cumsum(0) - counts)[head]
+    found[head, rank] = place
+    tail = counts[:, None] + torch.arange(len(after), device=mask.device)
+    found.scatter_(1, tail, after.expand(len(flat), -1))
+    return found.view(*mask.shape[:2], most)
 
 
 def spread(layout: Layout, sources: Tensor) -> Layout:
@@ -55,9 +62,10 @@ def selected_mask(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
     """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each.
 
     The tokens of each scope add up to those that equal heads select. Of equal votes the first wins, in the order of
-    layers, heads and tokens; so of a head these are the tokens with the highest votes.
+    layers, heads and tokens; so of a head these are the tokens with the highest votes. A vote below 0 is never
+    selected.
     """
-    own = _top(votes, int(SAFEGUARD * selected))
+    own = _top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
     competing = SCOPES[heads](votes.masked_fill(own, float("inf")))
     total = selected * (votes[..., 0].numel() // len(competing))
     return _top(competing, total).view_as(votes)
@@ -72,6 +80,6 @@ def top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
 
 
 def _top(votes: Tensor, count: int) -> Tensor:
-    """Return bool [..., n], the highest votes of each row; votes are not negative."""
+    """Return bool [..., n], the highest votes of each row; of those below 0 any."""
     keys = ordered(votes)
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)

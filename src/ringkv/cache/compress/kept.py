@@ -35,8 +35,8 @@ def shared(layout: Layout) -> tuple[Tensor, Tensor]:
 def ordered(votes: Tensor) -> Tensor:
     """Return int64 keys that sort like votes [..., n], which are not negative; of equal votes the first is higher.
 
-    The bits of a non-negative float, read as an integer, sort like the float. The place in the lower bits makes all
-    keys of a row distinct, so that `topk` has no ties to break.
+    Keys of votes below 0 are lower, in any order. The bits of a non-negative float, read as an integer, sort like the
+    float. The place in the lower bits makes all keys of a row distinct, so that `topk` has no ties to break.
     """
     place = torch.arange(votes.shape[-1], device=votes.device)
     return votes.contiguous().view(torch.int32).long().bitwise_left_shift_(32).sub_(place)

@@ -3,7 +3,8 @@
 L layers, H key-value heads, G query heads each, w queries of a piece, n prompt tokens, D head_dim.
 Source: KVzip (arXiv 2505.23416): the prompt is prefilled a second time after itself, in chunks. A token's vote is the
 highest attention weight that any query of its own chunk's repetition gives it. Words ask for each repetition, and their
-queries vote too. It costs about as much as the prompt's prefill, and suits documents that serve many questions.
+queries vote too. It costs about as much as the prompt's prefill, and suits documents that serve many questions. No
+later question changes a vote. So entries of a conversation keep theirs, and only tokens without one are repeated.
 """
 
 from collections.abc import Iterator
@@ -32,19 +33,32 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
             f"kv_select kvzip prefills a prompt again after its end, and {n:,} tokens leave no room for that; "
             "start with a larger prompt_tokens"
         )
-    highest = torch.zeros(layers, heads, n, device=prompt.keys.device)
-    for start, stop in _chunks(n, size):
+    highest, known = torch.zeros(layers, heads, n, device=prompt.keys.device), 0
+    if prompt.known is not None:
+        known = prompt.known.shape[2]
+        highest[..., :known] = prompt.known
+    first = _first_keys(prompt)
+    for start, stop in _chunks(known, n, size):
         for q, repeated in prompt.repeat(max(0, start - LEAD), stop):
             for layer in range(layers):
                 keys = prompt.keys[layer]
-                visible = torch.cat((keys[:, :FIRST], keys[:, start:stop], repeated[layer]), 1)
+                visible = torch.cat((first[layer], keys[:, start:stop], repeated[layer]), 1)
                 weights = _weights(q[layer], visible, prompt.scale)[..., FIRST : FIRST + stop - start].amax((1, 2))
                 highest[layer, :, start:stop] = torch.maximum(highest[layer, :, start:stop], weights)
     return torch.cat([prompt.reduction.maximum(layer[:, low:high]) for layer in highest])
 
 
-def _chunks(n: int, size: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + size, n)) for start in range(0, n, size))
+def _chunks(first: int, n: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + size, n)) for start in range(first, n, size))
+
+
+def _first_keys(prompt: StagedPrompt) -> Tensor:
+    """Return [L, H, FIRST, D], the first keys of each head."""
+    if prompt.begins is None:
+        return prompt.keys[:, :, :FIRST]
+    at = prompt.begins[..., None] + torch.arange(FIRST)
+    places = at.clamp(max=prompt.keys.shape[2] - 1).to(prompt.keys.device)
+    return prompt.keys.gather(2, places[..., None].expand(-1, -1, -1, prompt.keys.shape[3]))
 
 
 def _weights(q: Tensor, keys: Tensor, scale: float) -> Tensor:

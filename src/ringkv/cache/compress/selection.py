@@ -17,8 +17,9 @@ from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.shares import Bounds, divided, pyramid
+from ringkv.cache.compress.shares import Bounds, divided_within, pyramid
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.watching.ledger import of_prompt
@@ -46,10 +47,38 @@ class Selection(NamedTuple):
     layouts: Layouts
     sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each of the slot, or EMPTY
     saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
+    votes: tuple[Tensor | None, ...] = ()  # per group float32 [L, H, live], if the selector's votes last and are known
 
     def fill(self, slot: CacheRow, lane: CacheRow, earlier: Sequence[Sequence[Earlier]] = ()) -> None:
         """Copy the kept entries from a lane to a slot. earlier: by group and plane, those that it began with."""
         lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency, earlier)
+
+
+def with_lasting_votes(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> list[GroupView]:
+    """Return the views with the votes of all places if they select, and later turns will need the votes."""
+    lasts = choice.turns == "continue" and choice.select.prefills_twice
+    each = zip(views, plans, strict=True)
+    return [_with_votes(view, choice) if lasts and plan.selected else view for view, plan in each]
+
+
+def lasting_votes(views: Sequence[GroupView], plans: Layouts, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return the votes of a `Selection`, if all before the ring have one; 0 for others."""
+    return tuple(_at(view, plan, source) for view, plan, source in zip(views, plans, sources, strict=True))
+
+
+def _with_votes(view: GroupView, choice: KVChoice) -> GroupView:
+    prompt = view.read()
+    layers, heads, places, _ = prompt.keys.shape
+    votes = VOTES[type(choice.select)](prompt, 0, places, choice.select).view(layers, heads, places)
+    return view._replace(read=lambda: prompt._replace(known=votes), known=votes)
+
+
+def _at(view: GroupView, plan: Layout, source: Tensor) -> Tensor | None:
+    if view.known is None or view.known.shape[2] < plan.protected + missing(view.begins):
+        return None
+    votes = view.known.to(source.device)
+    beyond = max(0, int(source.max()) + 1 - votes.shape[2])
+    return torch.nn.functional.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
 
 
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
@@ -60,7 +89,7 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
 def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources: Sequence[Tensor]) -> Layouts:
     """Return the layouts of a `Selection`, with what heads got if they divide the selected entries."""
     return tuple(
-        spread(plan, source) if plan.selected and _division(view, choice) != "equal" else plan
+        spread(plan, source) if view.begins is not None or _divides(view, choice, plan) else plan
         for view, plan, source in zip(views, plans, sources, strict=True)
     )
 
@@ -80,6 +109,8 @@ def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     """Return int64 [L, H, live], each layer's kept tokens, as `kept_by_head` if heads divide the entries."""
     layers, heads = len(view.group.layers), view.group.spec.key.heads
+    if view.begins is not None:
+        return kept_of_unequal(view, choice, plan, _DIVISIONS[_division(view, choice)])
     if not plan.selected:
         return kept(plan, None, layers * heads).view(layers, heads, -1)
     prompt = view.read()
@@ -103,15 +134,17 @@ def _by_votes(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) ->
 
 
 def _by_layer(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, candidates = votes.shape
-    counts = divided(pyramid(layers), layers * plan.selected, Bounds(_protected(votes), candidates))
+    layers, heads, _ = votes.shape
+    bounds = [Bounds(_protected(votes), most) for most in _candidates(votes).amin(1).tolist()]
+    counts = divided_within(pyramid(layers), layers * plan.selected, bounds)
     return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(-1, heads)
 
 
 def _by_profile(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, candidates = votes.shape
-    bounds = Bounds(max(int(SAFEGUARD * plan.selected), _protected(votes)), candidates)
-    counts = divided([share for layer in view.shares for share in layer], layers * heads * plan.selected, bounds)
+    layers, heads, _ = votes.shape
+    least = max(int(SAFEGUARD * plan.selected), _protected(votes))
+    bounds = [Bounds(min(least, most), most) for most in _candidates(votes).flatten().tolist()]
+    counts = divided_within([share for layer in view.shares for share in layer], layers * heads * plan.selected, bounds)
     return votes.new_tensor(counts, dtype=torch.int64).view(layers, heads)
 
 
@@ -125,9 +158,19 @@ _DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, GroupView, KVChoice, Layout],
 """How many tokens each head selects, int64 [L, H]."""
 
 
+def _candidates(votes: Tensor) -> Tensor:
+    """Return how many tokens each head may select, int64 [L, H]."""
+    return (votes >= 0).sum(-1)
+
+
 def _protected(votes: Tensor) -> int:
     """Return how many protected tokens every head selects; their votes are infinite."""
     return int(votes[0, 0].isinf().sum())
+
+
+def _divides(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
+    """Return whether heads divide the selected entries."""
+    return plan.selected > 0 and _division(view, choice) != "equal"
 
 
 def _division(view: GroupView, choice: KVChoice) -> HeadBudgets:

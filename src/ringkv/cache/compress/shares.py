@@ -30,31 +30,35 @@ def pyramid(layers: int) -> list[float]:
 
 
 def divided(shares: Sequence[float], total: int, bounds: Bounds) -> list[int]:
-    """Return counts that add up to the total: in proportion to shares, as far as bounds allow.
+    """Return counts that add up to the total: in proportion to shares, as far as bounds allow."""
+    return divided_within(shares, total, [bounds] * len(shares))
+
+
+def divided_within(shares: Sequence[float], total: int, bounds: Sequence[Bounds]) -> list[int]:
+    """Return counts that add up to the total: in proportion to shares, each as far as its bounds allow.
 
     The total is within the bounds of all together. Of equal remainders the first is rounded up.
     """
-    least, most = bounds
-    assert least * len(shares) <= total <= most * len(shares), "the bounds allow the total"
+    least, most = (sum(ends) for ends in zip(*bounds, strict=True))
+    assert least <= total <= most, "the bounds allow the total"
     quotas = _quotas(shares, total, bounds)
     counts = [int(quota) for quota in quotas]
     remainders = sorted(range(len(shares)), key=lambda at: counts[at] - quotas[at])
     left = total - sum(counts)
-    for at in [at for at in remainders if counts[at] < most][:left]:
+    for at in [at for at in remainders if counts[at] < bounds[at].most][:left]:
         counts[at] += 1
     assert sum(counts) == total
     return counts
 
 
-def _quotas(shares: Sequence[float], total: int, bounds: Bounds) -> list[float]:
+def _quotas(shares: Sequence[float], total: int, bounds: Sequence[Bounds]) -> list[float]:
     """Return shares times the largest factor by which they are, within the bounds, at most the total."""
-    least, most = bounds
     positive = [max(share / (max(shares) or 1.0), SMALLEST) for share in shares]
 
     def quotas(factor: float) -> list[float]:
-        return [min(max(factor * share, least), most) for share in positive]
+        return [min(max(factor * share, own.least), own.most) for share, own in zip(positive, bounds, strict=True)]
 
-    low, high = 0.0, (most + 1) / SMALLEST
+    low, high = 0.0, (max(own.most for own in bounds) + 1) / SMALLEST
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if sum(quotas(middle)) <= total else (low, middle)
     return quotas(low)

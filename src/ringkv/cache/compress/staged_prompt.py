@@ -24,6 +24,8 @@ class StagedPrompt(NamedTuple):
     for them. For each piece of w tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D]
     of the repetition. repeat_limit: tokens that one call may prefill, words included. reduction: over query heads on
     other ranks. output: layer -> its output projection by head, [H, G, D, hidden]; None if it is not known.
+    begins: int64 [L, H], each head's first place, before which there is nothing; None if that is 0. known: float32
+    [L, H, places], what an earlier turn's selector gave the first places. Only selectors whose votes last use them.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
@@ -37,14 +39,21 @@ class StagedPrompt(NamedTuple):
     reduction: VoteReduction = NoReduction()
     output: Callable[[int], Tensor] | None = None
     words: FindWords = no_words
+    begins: Tensor | None = None
+    known: Tensor | None = None
 
 
 class GroupView(NamedTuple):
-    """A group of layers, and how to read the staged prompt in it. shares: of its layers' heads, if they are known."""
+    """A group of layers, and how to read the staged prompt in it. shares: of its layers' heads, if they are known.
+
+    begins, known: as the staged prompt has them.
+    """
 
     group: LayerGroup
     read: Callable[[], StagedPrompt]
     shares: Sequence[Sequence[float]] = ()
+    begins: Tensor | None = None
+    known: Tensor | None = None
 
 
 class VoteFunction(Protocol):

@@ -2,6 +2,9 @@
 
 The m live entries are in order of age: those that the policy never evicts, then the newest tokens, one entry each.
 Entries of encoded slots are saved as they are. Evicted tokens are not saved, and no later turn brings them back.
+
+L layers of a group, H key-value heads. If heads divide a slot, m are the entries of the longest head. Shorter ones
+begin later, so that all end together.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,8 +25,10 @@ KNOWN = 8  # conversations of which it is known which tokens their entries hold
 class SavedConversation(NamedTuple):
     """The saved entries of a request that had seen `tokens`. The first `prompt` of these were its prompt.
 
-    entries: how many were saved. newest: how many of them hold the last tokens. held: per group of layers int32
-    [L, H, entries], which tokens they hold; empty if that is not known.
+    entries: m, how many were saved. newest: how many of them hold the last tokens. held: per group of layers int32
+    [L, H, m], which tokens they hold; empty if that is not known. begins: per group int64 [L, H], the first entry of
+    each head; None if all begin at 0. votes: per group float32 [L, H, m - newest], what the selector gave the others if
+    its votes last; else empty.
     """
 
     salt: str
@@ -33,15 +38,22 @@ class SavedConversation(NamedTuple):
     entries: int
     newest: int
     held: Sequence[Tensor] = ()
+    begins: Sequence[Tensor | None] = ()
+    votes: Sequence[Tensor] = ()
 
 
 class ConversationHit(NamedTuple):
-    """A saved conversation that a prompt continues: its first `tokens`, its first `entries`, and what they hold."""
+    """A saved conversation that a prompt continues: its first `tokens`, its first `entries`, and what is known of them.
+
+    held, begins, votes: see `SavedConversation`.
+    """
 
     name: Hashable
     tokens: int
     entries: int
     held: Sequence[Tensor] = ()
+    begins: Sequence[Tensor | None] = ()
+    votes: Sequence[Tensor] = ()
 
 
 class Conversations:
@@ -50,7 +62,7 @@ class Conversations:
         self._saved: dict[Hashable, SavedConversation] = {}
 
     def save(self, conversation: SavedConversation, slot: CacheRow, order: Tensor) -> None:
-        """Save a slot's entries int64 [m], in this order."""
+        """Save a slot's entries in this order: int64 [m], places in its planes."""
         key = conversation.salt, conversation.choice, conversation.tokens
         name = blake2b(repr(key).encode(), digest_size=32).digest()
         if self._pool.save(name, slot, order):
@@ -85,4 +97,5 @@ def _match(name: Hashable, saved: SavedConversation, tokens: tuple[int, ...]) ->
     if dropped > saved.newest:
         return None
     left = saved.entries - dropped
-    return ConversationHit(name, common, left, tuple(own[..., :left] for own in saved.held))
+    held = tuple(own[..., :left] for own in saved.held)
+    return ConversationHit(name, common, left, held, saved.begins, saved.votes)

@@ -6,7 +6,7 @@ L layers of a group, H key-value heads, n entries.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +36,23 @@ class Place(NamedTuple):
         return run.read(self.at + first * prod(rest) * self.dtype.itemsize, self.dtype, (stop - first, *rest))
 
 
+class Stored(Protocol):
+    """The entries of a group of layers in a run of bytes."""
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def stop(self) -> int:
+        """The byte after its last."""
+
+    def decoded(self, run: Run, layers: slice, entries: int, device: torch.device) -> Planes:
+        """Return the vectors of the first `entries` in these layers, [layers, H, entries, D] of each plane."""
+
+    def earlier(self, run: Run, entries: int, device: torch.device) -> tuple[Earlier, ...]:
+        """Return the first `entries` of each plane for the slots that continue from them; none if they are plain."""
+
+
 class StoredGroup(NamedTuple):
     """The tensors of a group of layers: planes [L, H, n, ...], and the centers of encoded keys [L, H, W]."""
 
@@ -47,8 +64,12 @@ class StoredGroup(NamedTuple):
     def layers(self) -> int:
         return self.planes[0].shape[0]
 
+    @property
+    def stop(self) -> int:
+        last = self.centers or self.planes[-1]
+        return last.at + last.bytes
+
     def decoded(self, run: Run, layers: slice, entries: int, device: torch.device) -> Planes:
-        """Return the vectors of the first `entries` in these layers, [layers, H, entries, D] of each plane."""
         centers = None if self.centers is None else self.centers.read(run, layers).to(device)
         tensors = [place.read(run, layers)[:, :, :entries].to(device) for place in self.planes]
         return tuple(
@@ -57,7 +78,6 @@ class StoredGroup(NamedTuple):
         )
 
     def earlier(self, run: Run, entries: int, device: torch.device) -> tuple[Earlier, ...]:
-        """Return the first `entries` of each plane for the slots that continue from them; none if they are plain."""
         if self.centers is None:
             return ()
         centers = self.centers.read(run).to(device, copy=True)
@@ -78,9 +98,48 @@ class StoredGroup(NamedTuple):
         return range(at * each, (at + 1) * each)
 
 
+class StoredHeads(NamedTuple):
+    """Planes [1, 1, all entries, D] of a group of layers whose heads have `lengths` int64 [L, H], head after head.
+
+    Entries count from the first of the longest head. Shorter ones begin later, so that all end together; 0 is before.
+    """
+
+    planes: tuple[Place, ...]
+    lengths: Tensor
+
+    @property
+    def layers(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def stop(self) -> int:
+        return self.planes[-1].at + self.planes[-1].bytes
+
+    def decoded(self, run: Run, layers: slice, entries: int, device: torch.device) -> Planes:
+        cut = int(self.lengths.max()) - entries
+        each = range(*layers.indices(self.layers))
+        return tuple(
+            torch.stack([self._ending_together(run, place, layer, cut) for layer in each]).to(device)
+            for place in self.planes
+        )
+
+    def earlier(self, run: Run, entries: int, device: torch.device) -> tuple[Earlier, ...]:
+        return ()
+
+    def _ending_together(self, run: Run, place: Place, layer: int, cut: int) -> Tensor:
+        """Return [H, n - cut, D], the heads of a layer without their last `cut` entries."""
+        lengths, width = self.lengths[layer].tolist(), place.shape[-1]
+        first, entries = int(self.lengths[:layer].sum()), int(self.lengths.max()) - cut
+        rows = run.read(place.at + first * width * place.dtype.itemsize, place.dtype, (sum(lengths), width))
+        found = rows.new_zeros(len(lengths), entries, width)
+        for head, own in enumerate(rows.split(lengths)):
+            found[head, entries + cut - len(own) :] = own[: len(own) - cut]
+        return found
+
+
 class StoredRow(NamedTuple):
     run: Run
-    groups: tuple[StoredGroup, ...]
+    groups: tuple[Stored, ...]
 
     def load(self, target: CacheRow, first: int, entries: int) -> None:
         """Copy the first `entries` to a plain row, starting at its entry `first`, decoded.
@@ -99,21 +158,26 @@ class StoredRow(NamedTuple):
         return tuple(own.earlier(self.run, entries, body.device) for own, body in each)
 
 
-def places(source: CacheRow, entries: int) -> tuple[StoredGroup, ...]:
-    """Return where so many entries of a row will be in a run."""
-    found, at = [], 0
+def places(source: CacheRow, entries: int) -> tuple[Stored, ...]:
+    """Return where so many entries of a row's planes will be in a run."""
+    found: list[Stored] = []
     for body in source.bodies:
-        own = list(_places(body, entries, at))
-        at += sum(place.bytes for place in own)
-        count = len(body.planes)
-        found.append(StoredGroup(body.group, tuple(own[:count]), own[count] if own[count:] else None))
+        found.append(_stored(body, source.at, entries, found[-1].stop if found else 0))
     return tuple(found)
 
 
-def run_bytes(groups: Sequence[StoredGroup]) -> int:
+def run_bytes(groups: Sequence[Stored]) -> int:
     """Return the bytes of a run."""
-    last = groups[-1].centers or groups[-1].planes[-1]
-    return last.at + last.bytes
+    return groups[-1].stop
+
+
+def _stored(body: Body, row: int, entries: int, at: int) -> Stored:
+    own, count = list(_places(body, entries, at)), len(body.planes)
+    layers, heads = len(body.group.layers), body.group.spec.key.heads
+    lengths = body.lengths(row, entries // (layers * heads))
+    if lengths is not None:
+        return StoredHeads(tuple(own), lengths)
+    return StoredGroup(body.group, tuple(own[:count]), own[count] if own[count:] else None)
 
 
 def tensors(source: CacheRow, entries: Entries) -> Iterator[Tensor]:

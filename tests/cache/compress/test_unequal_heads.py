@@ -1,0 +1,141 @@
+"""What a slot takes of a lane whose heads begin at different places, against a loop that hands out entries."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import CacheSpec, LayerGroup
+from ringkv.base.kv import HeadBudgets, KVChoice, Layout
+from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
+from ringkv.cache.compress.by_head import SAFEGUARD
+from ringkv.cache.compress.kept import EMPTY
+from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.selection import placed, select
+from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.layouts import layout
+
+LAYERS, HEADS, GROUPS, WIDTH, BUDGET = 3, 2, 2, 8, 40
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, by_head=True)
+BEGINS = torch.tensor([[0, 30], [22, 26], [17, 13]])  # 18 on average
+PLACES = 18 + 52
+KV = KVChoice(budget=BUDGET, sinks=4, recent=8, heads="global", select=KVzip(), turns="continue")
+SELECTED = 40 - 4 - 8
+SHARES = ((1.0, 3.0), (0.0, 2.0), (4.0, 0.5))
+
+
+def prompt(places: int = PLACES) -> StagedPrompt:
+    torch.manual_seed(0)
+    keys, values = torch.randn(2, LAYERS, HEADS, places, WIDTH)
+    q = torch.randn(LAYERS, HEADS, GROUPS, 8, WIDTH)
+    return StagedPrompt(list(q), keys, values, 0.3, places, [lambda x, _: x] * LAYERS, lambda *_: (), 0, begins=BEGINS)
+
+
+def kept(choice: KVChoice, entries: int = 52) -> tuple[Layout, Tensor]:
+    view = GroupView(GROUP, lambda: prompt(entries + 18), SHARES, BEGINS)
+    plans = (layout(choice, entries, 64),)
+    (found,) = select([view], choice, plans)
+    (plan,) = placed([view], choice, plans, (found,))
+    return plan, found
+
+
+def given(votes: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let KVzip vote so, and NaN before a head begins."""
+    absent = torch.arange(PLACES) < BEGINS[..., None]
+    whole = votes.masked_fill(absent, torch.nan).flatten(0, 1)
+    monkeypatch.setitem(VOTES, KVzip, lambda prompt, low, high, selector: whole[:, low:high])  # type: ignore[arg-type]
+
+
+def by_hand(votes: Tensor, heads: HeadBudgets, protected: int) -> list[tuple[int, int, int]]:
+    """Hand out each scope's entries: first those that are sure, then by votes."""
+    found = []
+    for scope in [range(LAYERS)] if heads == "global" else [[layer] for layer in range(LAYERS)]:
+        own = []
+        for layer, head in product(scope, range(HEADS)):
+            first = int(BEGINS[layer, head])
+            places = [(layer, head, place) for place in range(first + 4, PLACES - 8)]
+            places.sort(key=lambda at: (at[2] >= BEGINS[at[:2]] + protected, -float(votes[at]), at))
+            own.append(places)
+        sure = [at for places in own for at in places[: int(SAFEGUARD * SELECTED)]]
+        rest = [at for places in own for at in places if at not in sure]
+        rest.sort(key=lambda at: (at[2] >= BEGINS[at[:2]] + protected, -float(votes[at]), at))
+        found += [*sure, *rest[: SELECTED * len(own) - len(sure)]]
+    return found
+
+
+@pytest.mark.parametrize("protected", [0, 10])
+@pytest.mark.parametrize("heads", ["global", "adaptive"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_highest_votes_win_among_the_places_that_a_head_has(
+    heads: HeadBudgets, protected: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(seed)
+    votes = torch.randint(0, 20, (LAYERS, HEADS, PLACES)) * torch.rand(LAYERS, HEADS, 1).pow(3)
+    given(votes, monkeypatch)
+    global_begins = BEGINS.sum(1) if heads == "adaptive" else None
+    if global_begins is not None:  # a layer's heads have 18 less on average
+        monkeypatch.setitem(globals(), "BEGINS", torch.tensor([[0, 36], [22, 14], [17, 19]]))
+        given(votes, monkeypatch)
+    plan, found = kept(replace(KV, heads=heads, protect=((0, protected),) if protected else ()))
+    want = by_hand(votes, heads, protected)
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        first = int(BEGINS[layer, head])
+        selected = sorted(at[2] for at in want if at[:2] == (layer, head))
+        ring = found[layer, head, 4 + len(selected) :][:8].tolist()
+        assert found[layer, head, : 4 + len(selected)].tolist() == [*range(first, first + 4), *selected]
+        assert sorted(ring) == [*range(PLACES - 8, PLACES)]
+        assert [(place - 18 - plan.base) % 8 for place in ring] == [*range(8)]
+        assert (found[layer, head, 12 + len(selected) :] == EMPTY).all()
+    counts = (found != EMPTY).sum(-1)
+    assert int(counts.sum()) == LAYERS * HEADS * BUDGET
+    assert (plan.fewest, plan.most) == (int(counts.min()), int(counts.max()))
+
+
+def test_a_head_with_less_than_its_sure_tokens_keeps_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "BEGINS", torch.tensor([[0, PLACES - 8 - 4 - 2], [10, 10], [16, 16]]))
+    assert int(BEGINS.sum()) == 18 * LAYERS * HEADS
+    given(torch.ones(LAYERS, HEADS, PLACES), monkeypatch)
+    _, found = kept(KV)
+    assert int((found[0, 1] != EMPTY).sum()) == 4 + 2 + 8
+    assert int((found != EMPTY).sum()) == LAYERS * HEADS * BUDGET
+
+
+@pytest.mark.parametrize(
+    ("heads", "begins"),
+    [("pyramid", [[0, 0], [18, 18], [36, 36]]), ("profile", [[31, 0], [36, 16], [0, 25]])],
+)
+def test_shares_are_of_what_heads_have(
+    heads: HeadBudgets, begins: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BEGINS", torch.tensor(begins))
+    given(torch.rand(LAYERS, HEADS, PLACES), monkeypatch)
+    _, found = kept(replace(KV, heads=heads))
+    selected = ((found != EMPTY).sum(-1) - 12).tolist()
+    # Of 168 tokens one head has all its 58 and the head without a share 5, a fifth of 28. 6.5 shares divide 105.
+    assert selected == ([[55, 55], [28, 28], [1, 1]] if heads == "pyramid" else [[16, 49], [5, 32], [58, 8]])
+
+
+@pytest.mark.parametrize("select", [SnapKV(window=8), SnapKV(window=8, domain="candidates"), KeyDiff()])
+def test_a_head_gets_the_votes_of_a_prompt_that_is_its_own_places(select: SnapKV | KeyDiff) -> None:
+    """With adaptive heads, whose counts are of a layer: by them each head's highest votes."""
+    _, found = kept(replace(KV, select=select))
+    whole = prompt()
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        first = int(BEGINS[layer, head])
+        keys = whole.keys[layer, head, first:][None, None]
+        own = whole._replace(q=[whole.q[layer][[head]]], keys=keys, values=keys, begins=None)
+        votes = VOTES[type(select)](own, 4, PLACES - first - 8, select)[0]
+        places = [place - first for place in found[layer, head].tolist() if place != EMPTY][4:-8]
+        best = votes.argsort(descending=True, stable=True)[: len(places)] + 4
+        assert sorted(best.tolist()) == places
+
+
+def test_all_of_it_is_kept_if_it_fits() -> None:
+    plan, found = kept(KV, 38)
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        first = int(BEGINS[layer, head])
+        own = [place for place in found[layer, head].tolist() if place != EMPTY]
+        assert own == [*range(first, 38 + 18)]
+    assert (plan.fewest, plan.most) == (BUDGET + 18 - 30, BUDGET + 18)
