@@ -62,6 +62,21 @@ def test_an_offers_flags_start_an_engine_whose_slots_have_its_bytes(served: Serv
         assert (budget == []) == (policy == "full")
 
 
+def test_what_loses_least_in_next_turns_starts_an_engine_that_continues_them(served: Served) -> None:
+    usual = replace(served, options=replace(OPTIONS, kv_window=None, kv_page=None))
+    cells = usual.in_next_turns(("256",))
+    answered = [replace(one, place="next") for one in answers({}, cells=cells)]
+    full, lasting = offers(usual, cells, answered)
+    flags = dict(zip(lasting.flags[::2], lasting.flags[1::2], strict=True))
+    assert (flags["--kv-select"], flags["--kv-heads"], flags["--kv-turns"]) == ("kvzip", "global", "continue")
+    assert "--kv-select" not in full.flags
+    settings: dict[str, Any] = {flag[2:].replace("-", "_"): flags[flag] for flag in flags if flag.startswith("--kv")}
+    settings |= {"kv_budget": 256, "prompt_tokens": 1024, "dtype": "float32"}
+    llm = LLM(str(served.folder), **settings, **{**OTHERS, "prefix_store": "10MB"})
+    assert llm.limits.slot_bytes == lasting.slot_bytes
+    assert served.in_next_turns(("256",)) == []  # its options say how tokens are selected
+
+
 def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp_path: Path) -> None:
     cells = [*crossed(("full", "h2o"), ("256",), KVChoice()), Cell(KVChoice("arkvale"), "256")]
     on_disk = replace(served, options=replace(OPTIONS, kv_tier=str(tmp_path)))

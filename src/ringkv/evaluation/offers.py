@@ -10,9 +10,10 @@ from statistics import fmean
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, TurnMode
+from ringkv.base.selectors import KVzip
 from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import Interval, mean_of
-from ringkv.evaluation.cells import FULL, Cell, settings_of
+from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
@@ -28,6 +29,8 @@ ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
 PAGES = ("kv_page", "kv_digest", "kv_tier")
 SELECTION = declared_by(SelectionSettings)
+LASTING = KVChoice(select=KVzip(), heads="global")
+"""What any question may need is kept, so that questions may come later (docs/policies.md)."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,22 @@ class Served:
         self._complete(FULL)
         return [policy for policy in policies if self._can_have(policy)]
 
+    def in_next_turns(self, budgets: Sequence[str]) -> list[Cell]:
+        """Return the cells that lose least if questions come in the next turn and a slot has so many entries.
+
+        The first is the full cache. There are none if the user has set how tokens are selected, or the model cannot
+        have them. No slots serve both these and arkvale, so they need a study of their own.
+        """
+        named = {name for name in (*SELECTION, "kv_profile") if getattr(self.options, name) is not None}
+        cells = crossed((FULL, "snapstream"), budgets, LASTING)
+        return [] if named or not all(map(self._is_possible, cells)) else cells
+
     def _can_have(self, policy: str) -> bool:
+        return self._is_possible(Cell(KVChoice(policy)))
+
+    def _is_possible(self, cell: Cell) -> bool:
         try:
-            self._complete(policy)
+            complete(self.folder, self.config, _options(self.options, cell))
         except InvalidRequest:
             return False
         return True
@@ -138,11 +154,13 @@ def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
 def _options(options: Options, cell: Cell) -> Options:
     """Return the options of one engine that serves a cell's choice by default. A budget by share has the longest's."""
     is_share = cell.budget is not None and cell.budget.endswith("x")
-    return replace(
+    lasting = (cell.choice.select, cell.choice.heads) == (LASTING.select, LASTING.heads)
+    options = replace(
         _of_choice(options, cell.choice),
         kv_budget=int(cell.budget) if cell.budget and not is_share else None,
         kv_compression=cell.budget if is_share else None,
     )
+    return replace(options, kv_select=LASTING.select.name, kv_heads=LASTING.heads) if lasting else options
 
 
 def _of_choice(options: Options, choice: KVChoice) -> Options:

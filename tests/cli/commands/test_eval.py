@@ -87,6 +87,25 @@ def test_advice_is_a_command_and_its_costs_on_a_users_own_prompts(long_model: Pa
     assert "at most 100 points" in found["why"]
 
 
+def test_advice_for_questions_in_the_next_turn_is_also_about_kvzip_with_heads_that_divide_a_slot(
+    long_model: Path, tmp_path: Path, cli: Cli
+) -> None:
+    arguments = ("eval", "--model", long_model, *SMALL[:-2], "--prompts", own_prompts(tmp_path), "--to", tmp_path)
+    arguments = (*arguments, "--advise", "--budgets", "2x", "--question", "next", "--json", "--max-loss", "100")
+    found = json.loads(cli(*arguments).out)
+    offers = {one["cell"]: one for one in found["offers"]}
+    divided = "snapstream 2x select=kvzip heads=global"
+    assert [*offers] == ["full", "snapstream 2x", "arkvale 2x", divided]
+    assert {one["prompts"] for one in found["offers"]} == {6}
+    flags = " ".join(offers[divided]["flags"])
+    for setting in ("--kv-policy snapstream", "--kv-select kvzip", "--kv-heads global", "--kv-turns continue"):
+        assert setting in flags
+    assert "--kv-heads" not in offers["snapstream 2x"]["flags"]
+    assert 0 < offers[divided]["slot_bytes"] - offers["snapstream 2x"]["slot_bytes"] < 1000
+    named = cli(*arguments, "--kv-select", "keydiff", "--to", tmp_path / "named")
+    assert not [one for one in json.loads(named.out)["offers"] if "kvzip" in one["cell"]]
+
+
 @pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
 def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
     result = ask(cli, long_model, tmp_path, *only)

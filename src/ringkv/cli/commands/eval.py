@@ -1,8 +1,10 @@
 """ringkv eval: a model's accuracy with compressed caches, on tasks with long prompts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -15,8 +17,10 @@ from ringkv.cli.output import print_stderr
 from ringkv.cli.study_tables import print_study
 from ringkv.evaluation.advice import MOST_LOST
 from ringkv.llm.show_progress import show_progress
+from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
+    from ringkv.evaluation.evaluate import Study
     from ringkv.evaluation.offers import Served
 
 SLOTS = 8
@@ -162,7 +166,7 @@ def study(
     if seconds:  # an estimate needs no scores
         check()
     from ringkv.evaluation.cells import crossed
-    from ringkv.evaluation.evaluate import Study, evaluate
+    from ringkv.evaluation.evaluate import Study
     from ringkv.plan.choose_kv import settings
 
     options = engine.options(SLOTS)
@@ -181,10 +185,12 @@ def study(
     if advise and seconds:
         print_stderr(f"at most {count} prompts a task and {seconds / 60:g} minutes; --count and --minutes change that")
     folder = to or Path(f"{'advise' if advise else 'eval'}-{Path(engine.model).name}")
+    end = monotonic() + seconds
+    own = served.in_next_turns(_words(budgets)) if served and policies is None and "next" in places else []
     try:
-        with show_progress() as progress:
-            for line in evaluate(requested, options, folder, progress, seconds):
-                print_stderr(line)
+        _evaluate(requested, options, folder, seconds)
+        if own:
+            _evaluate(replace(requested, cells=own, places=["next"]), options, folder, seconds and end - monotonic())
     except KeyboardInterrupt:
         if folder.exists():
             print_stderr(f"the answers so far are in {folder}; the same command resumes")
@@ -192,7 +198,19 @@ def study(
     if seconds and not as_json:
         print_study(folder)
     if seconds and served:
-        print_advice(served, requested, folder, max_loss, as_json)
+        print_advice(served, replace(requested, cells=[*requested.cells, *own[1:]]), folder, max_loss, as_json)
+
+
+def _evaluate(study: "Study", options: Options, folder: Path, seconds: float) -> None:
+    """Answer for so many seconds; 0 only estimates."""
+    from ringkv.evaluation.evaluate import evaluate
+
+    if seconds < 0:
+        print_stderr("the time is over before the next turns of kv_select kvzip; the same command resumes")
+        return
+    with show_progress() as progress:
+        for line in evaluate(study, options, folder, progress, seconds):
+            print_stderr(line)
 
 
 def _check_advice(advise: bool, places: Sequence[str], as_json: bool) -> None:
