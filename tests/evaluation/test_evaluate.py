@@ -108,6 +108,13 @@ def test_a_question_in_the_next_turn_continues_from_the_entries_that_the_first_t
     assert all(one.error is None and one.prompt_tokens == len(tokens) for one in ours.values())
 
 
+def test_a_prompt_with_the_question_inside_is_not_what_a_next_turn_continues_from(folder: Path, tmp_path: Path) -> None:
+    """The question is longer than a block of the prefix store, which so has more than the first turn."""
+    cells = crossed(("full", "streaming"), ("4x",), KVChoice(sinks=2))
+    evaluate(Study(str(folder), ("vt",), cells, (LENGTH,), ("inside", "next"), 2), OPTIONS, tmp_path)
+    assert [one.error for one in records(tmp_path)] == [None] * 2 * 2 * len(cells)
+
+
 def test_a_stopped_run_resumes_with_nothing_lost_or_repeated(study: Study, done: Path, tmp_path: Path) -> None:
     lines = (done / journal.NAME).read_text().splitlines(keepends=True)
     (tmp_path / journal.NAME).write_text("".join(lines[:17]) + lines[17][:30])

@@ -37,6 +37,11 @@ class UnansweredPrompt:
         return len(self.prompt.forced) + self.sample.answer_tokens
 
     @property
+    def salt(self) -> str:
+        """What parts the prefix store: a next turn continues only if the store has no more tokens than the first."""
+        return "turns" if self.prompt.following else ""
+
+    @property
     def added(self) -> int:
         """Maximum tokens after the prompt: the next turn's, and the answer's."""
         return len(self.prompt.following) + self.output
@@ -118,7 +123,7 @@ def _samples(task: Task, source: Source) -> Iterator[Sample]:
 
 def _sharing(before: UnansweredPrompt | None, item: UnansweredPrompt) -> UnansweredPrompt:
     """Return the prompt with the number of its leading tokens that the one before it has, if it has its context."""
-    if before is None or before.sample.context != item.sample.context:
+    if before is None or (before.sample.context, before.salt) != (item.sample.context, item.salt):
         return item
     return replace(item, shared=_common_prefix(before.prompt, item.prompt))
 

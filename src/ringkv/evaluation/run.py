@@ -70,8 +70,8 @@ class Runner:
 
     def _request(self, name: str, item: UnansweredPrompt, cell: Cell) -> Request:
         sampling = SamplingParams(max_tokens=item.output, temperature=0.0, logprobs=0 if item.task.is_loss else None)
-        prompt = item.prompt
-        return Request(name, prompt.whole, sampling, item.choice(cell), self._tokenizer.eos_ids, prompt.forced)
+        prompt, eos = item.prompt, self._tokenizer.eos_ids
+        return Request(name, prompt.whole, sampling, item.choice(cell), eos, prompt.forced, salt=item.salt)
 
     def _take(self, events: Sequence[Event]) -> Iterator[Record]:
         for event in events:
