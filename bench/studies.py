@@ -21,6 +21,7 @@ SNAPKV_LONGBENCH = KVChoice(select=SnapKV(window=32, kernel=7, pooling="max"))  
 OURS = KVChoice(select=replace(WIDE_SELECTOR, window=32))  # our default now, which scored better
 SNAPKV = replace(KVPRESS, policy="snapkv")
 KEYDIFF = KVChoice(select=KeyDiff())
+PAGED = KVChoice("arkvale")
 KVZIP = KVChoice(select=KVzip())
 EXPECTED = KVChoice(select=ExpectedAttention(window=64))
 FULL = Cell(KVChoice(policy="full"))
@@ -35,9 +36,9 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     **{study: {"kv_format": form} for study, form in {**SLOTS, **CODE, **CHAINS, **READING}.items()},
     "workspace-qwen": {"prefill_workspace": 4096},
     "lookups-16-qwen": {"kv_page": 16},
+    "pages-16-longbench-qwen": {"kv_page": 16},
 }
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
-LONG_READING = ("narrativeqa", "multifieldqa_en", "2wikimqa", "musique")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
 LOOKED_UP = ("registers", "dictionary_75", "dictionary_140")
@@ -121,6 +122,12 @@ def watched() -> list[Cell]:
     return [FULL, *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in choices)]
 
 
+def calibrated() -> list[Cell]:
+    """Return our ring and the policy that a calibration tells what queries to expect, as `watched` does."""
+    choices = (KVChoice(), KVChoice("triattention"))
+    return [FULL, *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in choices)]
+
+
 def long_answers(*budgets: str) -> list[Cell]:
     """Return policies for short prompts whose long answers wrap the ring, with and without selected entries."""
     return crossed(("full", "streaming", "snapstream"), budgets, KVChoice())
@@ -149,24 +156,31 @@ def shares() -> list[Cell]:
 def divided() -> list[Cell]:
     """Return our default and KeyDiff at half of the prompt, by what heads divide; then what else weighs or divides."""
     choices = (replace(choice, heads=heads) for choice in (KVChoice(), KEYDIFF) for heads in DIVIDED)
-    others = KVChoice(heads="pyramid"), KVChoice(weigh="values"), KVZIP, replace(KVZIP, heads="global")
+    zips = (replace(KVZIP, heads=heads) for heads in ("equal", "global", "profile"))
+    others = KVChoice(heads="pyramid"), KVChoice(heads="profile"), KVChoice(weigh="values"), *zips
     return [FULL, *(Cell(choice, "2x") for choice in (*choices, *others))]
 
 
 def later(*budgets: str) -> list[Cell]:
     """Return the full cache, pages that steps read of it, and KeyDiff, for questions in the next turn."""
-    return [FULL, *(Cell(choice, budget) for budget in budgets for choice in (KVChoice("arkvale"), KEYDIFF))]
+    return [FULL, *(Cell(choice, budget) for budget in budgets for choice in (PAGED, KEYDIFF))]
 
 
 def divided_at_a_quarter() -> list[Cell]:
     """Return our default at a quarter of the prompt, by what heads divide, and with values that weigh votes."""
-    choices = (*(KVChoice(heads=heads) for heads in DIVIDED), KVChoice(weigh="values"))
-    return [FULL, *(Cell(choice, "4x") for choice in choices)]
+    heads: tuple[HeadBudgets, ...] = (*DIVIDED, "pyramid", "profile")
+    weighed = (KVChoice(weigh="values", heads=one) for one in ("equal", "global"))
+    return [FULL, *(Cell(choice, "4x") for choice in (*(KVChoice(heads=one) for one in heads), *weighed))]
 
 
 def at_a_quarter() -> list[Cell]:
     """Return the full cache, and a quarter kept or read in pages."""
-    return [FULL, Cell(KVChoice(), "4x"), Cell(KVChoice("arkvale"), "4x")]
+    return [FULL, Cell(KVChoice(), "4x"), Cell(PAGED, "4x")]
+
+
+def at_16k() -> list[Cell]:
+    """Return the full cache, and our default, KeyDiff and pages at a half and a quarter."""
+    return [FULL, *(Cell(choice, budget) for budget in ("2x", "4x") for choice in (KVChoice(), KEYDIFF, PAGED))]
 
 
 def small_models() -> list[Cell]:
@@ -206,8 +220,11 @@ ABOUT: Mapping[str, str] = {
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
     "inside-qwen": "RULER with the question in the prompt, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
+    "calibrated-qwen": "Our ring and TriAttention, on the problems of watching-qwen, Qwen2.5-Coder-1.5B",
+    "ruler-16k-qwen": "RULER in prompts of 16k, half or a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
-    "lookups-16-qwen": "Look-ups of lookups-qwen with another seed, in pages of 16 entries, Qwen2.5-Coder-1.5B",
+    "lookups-16-qwen": "Look-ups of lookups-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
+    "pages-16-longbench-qwen": "LongBench of pages-longbench-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
     "workspace-qwen": "LongBench in a workspace of 4k, the prompts of pages-longbench-qwen, Qwen2.5-Coder-1.5B",
@@ -228,7 +245,8 @@ STUDIES: Mapping[str, Study] = {
     "choosing-window-qwen": Study(QWEN, ("ruler",), windows(), (4096,), count=4, seed=1),
     "choosing-smollm2": Study(SMOLLM2, EASY_NEEDLES, selection_settings("2x"), (2048,), ("inside", "after"), count=20),
     "layouts-qwen": Study(QWEN, ("gsm8k",), layouts(), (2048,), count=40),
-    "watching-qwen": Study(QWEN, ("gsm8k",), watched(), (2048,), count=10),
+    "watching-qwen": Study(QWEN, ("gsm8k",), watched(), (2048,), count=30),
+    "calibrated-qwen": Study(QWEN, ("gsm8k",), calibrated(), (2048,), count=40),
     "default-qwen": Study(QWEN, NEEDLES, default_and_others(), (4096,), count=5, seed=2),
     "ruler-smollm2": Study(SMOLLM2, ("ruler",), policies(WIDE, OURS), (4096,), ("inside", "after"), count=10),
     "ruler-qwen": Study(QWEN, ("ruler",), policies_and_keydiff(), (4096,), ("inside", "after"), count=10),
@@ -241,14 +259,16 @@ STUDIES: Mapping[str, Study] = {
     **{f"trained-{one}": _trained(one) for one in TRAINED},
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
     "inside-qwen": Study(QWEN, LATER_TASKS, at_a_quarter(), (4096,), count=10, seed=7),
+    "ruler-16k-qwen": Study(QWEN, LATER_TASKS, at_16k(), (16_384,), ("inside", "next"), count=2, seed=11),
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
-    "lookups-16-qwen": Study(QWEN, LOOKED_UP[1:], later("4x"), (10_240,), ("next",), count=10, seed=9),
-    "pages-longbench-qwen": Study(QWEN, LONG_READING, at_a_quarter(), (8192,), count=6, seed=9),
-    "heads-longbench-qwen": Study(QWEN, LONG_READING, divided_at_a_quarter(), (8192,), count=6, seed=9),
-    "workspace-qwen": Study(QWEN, LONG_READING, [Cell(KVChoice(), "4x")], (8192,), count=6, seed=9),
+    "lookups-16-qwen": Study(QWEN, LOOKED_UP, later("4x"), (10_240,), ("next",), count=30, seed=8),
+    "pages-longbench-qwen": Study(QWEN, ("longbench",), at_a_quarter(), (8192,), count=26, seed=9),
+    "pages-16-longbench-qwen": Study(QWEN, ("longbench",), [Cell(PAGED, "4x")], (8192,), count=26, seed=9),
+    "heads-longbench-qwen": Study(QWEN, ("longbench",), divided_at_a_quarter(), (8192,), count=26, seed=9),
+    "workspace-qwen": Study(QWEN, ("longbench",), [Cell(KVChoice(), "4x")], (8192,), count=26, seed=9),
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
-    "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (2048,), ("after",), count=4, seed=4),
+    "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (4096,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=3) for study in READING},
     **{study: Study(QWEN, ("humaneval",), [FULL], (2048,), count=30) for study in CODE},

@@ -15,27 +15,45 @@ def device(rows: Sequence[ResultRow]) -> str:
 def _of_gpu(gpu: str, found: Sequence[ResultRow]) -> str:
     best = max((one["rate"] for one in found if one["kind"] == "bandwidth"), default=0.0)
     measured = [{"kv_format": "plain"} | one for one in found if one["kind"] == "decode"]
-    steps = newest(measured, "cache", "budget", "backend", "kv_format")
-    full = max(one["slots"] / one["step_s"] for one in steps if one["cache"] == "full" and one["kv_format"] == "plain")
+    steps = sorted(newest(measured, "cache", "budget", "backend", "kv_format"), key=_order)
+    full = {
+        one["run"]: one["slots"] / one["step_s"]
+        for one in measured
+        if one["cache"] == "full" and one["kv_format"] == "plain"
+    }
     prompts = newest([one for one in found if one["kind"] == "prefill"], "tokens", "chunk")
     layers = [one | {"live": one.get("live", 0)} for one in found if one["kind"] == "block"]
     decode = table(
-        ("cache", "format", "graphs", "slots", "ms a step", "tokens/s", "of the floor", "gain over full"),
-        [_decode(one, full, best) for one in steps],
+        ("cache", "format", "slots", "ms a step", "tokens/s", "of the floor", "gain over full"),
+        [_decode(one, full[one["run"]], best) for one in steps],
     )
     prefill = table(("prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts)))
     blocks = table(
         ("one layer", "rows", "us", "GB/s", "TFLOP/s"),
-        [_block(one) for one in newest(layers, "part", "slots", "live")],
+        [_block(one) for one in _largest(newest(layers, "part", "slots", "live"))],
     )
     return f"{gpu.partition(',')[0]}:\n\n{decode}\n\n{prefill}\n\n{blocks}"
+
+
+def _largest(layers: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows of each part with the most entries; all rows of experts, which have none."""
+    most = {
+        one["part"]: one["slots"] * one["live"] for one in sorted(layers, key=lambda one: one["slots"] * one["live"])
+    }
+    return [one for one in layers if one["slots"] * one["live"] == most[one["part"]]]
+
+
+def _order(one: ResultRow) -> tuple[bool, int, bool]:
+    """The full cache comes first, then slots from the largest, and those without graphs last."""
+    return one["cache"] != "full", -one["budget"], one["backend"] == "eager"
 
 
 def _decode(one: ResultRow, full: float, best: float) -> tuple[str, ...]:
     rate, floor = one["slots"] / one["step_s"], one["need_bytes"] / best
     sizes = f"{one['slots']} x {one['live']:,}"
     step, share = f"{1e3 * one['step_s']:.1f}", f"{floor / one['step_s']:.0%}"
-    return (one["cache"], one["kv_format"], one["backend"], sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
+    form = one["kv_format"] if one["backend"] == "inductor" else f"{one['kv_format']}, no graphs"
+    return (one["cache"], form, sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
 
 
 def _prefill(one: ResultRow) -> tuple[str, ...]:

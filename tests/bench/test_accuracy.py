@@ -11,7 +11,8 @@ from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.tasks.catalogue import select_tasks
 
-BESIDE_ANOTHER = "workspace-qwen"  # a full cache is not prefilled in a workspace
+BESIDE_ANOTHER = {"workspace-qwen": "snapstream 4x", "pages-16-longbench-qwen": "arkvale 4x"}
+"""Studies of one cell, which those of pages-longbench-qwen are compared with: an engine has one workspace, one page."""
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -19,12 +20,13 @@ def test_a_study_has_existing_tasks_and_the_full_cache_first(name):
     study = STUDIES[name]
     assert select_tasks(study.tasks)
     labels = [cell.label for cell in study.cells]
-    assert labels[0] == ("snapstream 4x" if name == BESIDE_ANOTHER else "full")
+    assert labels[0] == BESIDE_ANOTHER.get(name, "full")
     assert len(set(labels)) == len(labels)
 
 
-def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it():
-    study, other = STUDIES[BESIDE_ANOTHER], STUDIES["pages-longbench-qwen"]
+@pytest.mark.parametrize("name", BESIDE_ANOTHER)
+def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it(name):
+    study, other = STUDIES[name], STUDIES["pages-longbench-qwen"]
     assert replace(study, cells=other.cells) == other
     assert set(study.cells) < set(other.cells)
 
