@@ -77,6 +77,14 @@ def test_what_loses_least_in_next_turns_starts_an_engine_that_continues_them(ser
     assert served.in_next_turns(("256",)) == []  # its options say how tokens are selected
 
 
+@pytest.mark.parametrize("named", [{"kv_page": 16}, {"kv_digest": "bounds"}, {"kv_tier": "/tmp"}])
+def test_no_other_slots_are_studied_if_pages_are_named(served: Served, named: dict[str, Any]) -> None:
+    """Slots without pages refuse these settings."""
+    options = replace(OPTIONS, kv_window=None, kv_page=None)
+    assert replace(served, options=options).in_next_turns(("256",))
+    assert replace(served, options=replace(options, **named)).in_next_turns(("256",)) == []
+
+
 def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp_path: Path) -> None:
     cells = [*crossed(("full", "h2o"), ("256",), KVChoice()), Cell(KVChoice("arkvale"), "256")]
     on_disk = replace(served, options=replace(OPTIONS, kv_tier=str(tmp_path)))

@@ -53,10 +53,10 @@ class Served:
     def in_next_turns(self, budgets: Sequence[str]) -> list[Cell]:
         """Return the cells that lose least if questions come in the next turn and a slot has so many entries.
 
-        The first is the full cache. There are none if the user has set how tokens are selected, or the model cannot
-        have them. No slots serve both these and arkvale, so they need a study of their own.
+        The first is the full cache. There are none if the user has set how tokens are selected or recalled, or the
+        model cannot have them. No slots serve both these and arkvale, so they need a study of their own.
         """
-        named = {name for name in (*SELECTION, "kv_profile") if getattr(self.options, name) is not None}
+        named = {name for name in (*SELECTION, "kv_profile", *PAGES) if getattr(self.options, name) is not None}
         cells = crossed((FULL, "snapstream"), budgets, LASTING)
         return [] if named or not all(map(self._is_possible, cells)) else cells
 

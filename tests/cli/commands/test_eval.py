@@ -106,6 +106,14 @@ def test_advice_for_questions_in_the_next_turn_is_also_about_kvzip_with_heads_th
     assert not [one for one in json.loads(named.out)["offers"] if "kvzip" in one["cell"]]
 
 
+def test_all_that_is_advised_has_answered_the_same_questions(long_model: Path, tmp_path: Path, cli: Cli) -> None:
+    """In the prompt and in the next turn; else what each loses could not be compared."""
+    arguments = ("eval", "--model", long_model, *SMALL[:-2], "--prompts", own_prompts(tmp_path, 2), "--to", tmp_path)
+    found = json.loads(cli(*arguments, "--advise", "--budgets", "2x", "--question", "inside,next", "--json").out)
+    assert "select=kvzip" in found["offers"][-1]["cell"]
+    assert {one["prompts"] for one in found["offers"]} == {4}
+
+
 @pytest.mark.parametrize("only", [["--estimate"], ["--minutes", "0"]])
 def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path: Path, cli: Cli) -> None:
     result = ask(cli, long_model, tmp_path, *only)

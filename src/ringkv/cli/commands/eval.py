@@ -190,7 +190,7 @@ def study(
     try:
         _evaluate(requested, options, folder, seconds)
         if own:
-            _evaluate(replace(requested, cells=own, places=["next"]), options, folder, seconds and end - monotonic())
+            _evaluate(replace(requested, cells=own), options, folder, seconds and end - monotonic())
     except KeyboardInterrupt:
         if folder.exists():
             print_stderr(f"the answers so far are in {folder}; the same command resumes")
