@@ -143,6 +143,8 @@ def test_three_turns_give_transformers_logits_with_a_mask_for_each_head(
         {"weigh": "values"},
         {"select": ExpectedAttention(window=8)},
         {"policy": "streaming", "select": SnapKV(window=8)},
+        {"policy": "streaming"},
+        {"policy": "streaming", "protect": ((0, 12),)},
         {"policy": "full", "budget": None},
     ],
     ids=lambda changes: "-".join(changes),

@@ -16,6 +16,8 @@ CALIBRATED = ("triattention",)
 """Policies that know what queries to expect, from statistics that `ringkv calibrate` makes."""
 REVIEWING = (*WATCHING, *CALIBRATED)
 """Policies that review a slot every N generated tokens; it loses the N entries that matter least."""
+UNVOTED = ("full", "streaming", "arkvale")
+"""Policies whose slots keep the same tokens with any selector."""
 POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", *REVIEWING)
 MOST_REVIEWED = 255  # tokens of a review; their low or high weights are counted in 8 bits
 Reading = Literal["low", "high", "rate"]
@@ -104,6 +106,11 @@ class KVChoice:
     def reads_pages(self) -> bool:
         """Whether a step reads some pages of a slot only."""
         return self.policy == "arkvale" or (self.policy == "snapkv" and self.read is not None)
+
+    @property
+    def keeps_votes(self) -> bool:
+        """Whether a later turn needs the votes of entries: their selector cannot vote again once tokens are evicted."""
+        return self.turns == "continue" and self.select.prefills_twice and self.policy not in UNVOTED
 
     def recent_entries(self, budget: int) -> int:
         """Return R as a number of entries, for this budget.

@@ -100,7 +100,7 @@ class Turns:
         prompt, seen, layout = len(request.tokens), len(tokens), layouts[0]
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        if choice.select.prefills_twice and layout.evicted(seen) and not inserted.votes:
+        if choice.keeps_votes and layout.evicted(seen) and not inserted.votes:
             return  # some tokens cannot be prefilled again, and have no votes
         row, live = slot(), layout.live(seen)
         fixed = min(live, layout.protected)

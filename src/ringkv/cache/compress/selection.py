@@ -56,9 +56,8 @@ class Selection(NamedTuple):
 
 def with_lasting_votes(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> list[GroupView]:
     """Return the views with the votes of all places if they select, and later turns will need the votes."""
-    lasts = choice.turns == "continue" and choice.select.prefills_twice
     each = zip(views, plans, strict=True)
-    return [_with_votes(view, choice) if lasts and plan.selected else view for view, plan in each]
+    return [_with_votes(view, choice) if choice.keeps_votes and plan.selected else view for view, plan in each]
 
 
 def lasting_votes(views: Sequence[GroupView], plans: Layouts, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
