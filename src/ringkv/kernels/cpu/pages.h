@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "block.h"
+#include "workspace.h"
 
 namespace ringkv {
 namespace {
@@ -87,6 +88,7 @@ class PromisedShares {
 
  private:
   static constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  static constexpr int64_t kAhead = 64;  // digests that are prefetched before they are read, also those of the next head
 
   // The positive and the negative part of each query, whose product with upper and lower bounds is the most of q . k.
   void split(const T* query, int64_t queries, int64_t width) {
@@ -111,7 +113,7 @@ class PromisedShares {
   template <int G>
   void some(const T* parts, const T* digests, int64_t at, int64_t count, int64_t width, float scale) {
     const T* rows = digests + at * width;
-    score_rows<T, G>(parts, rows, rows, count, width, scale, block_.data());
+    score_rows<T, G>(parts, rows, rows + kAhead * width, count, width, scale, block_.data());
     for (int64_t g = 0; g < G; ++g) std::copy_n(block_.data() + g * kBlock, count, scores_.data() + g * padded_ + at);
   }
   // Raises the best shares to those of one query. NaN promises nothing, infinity the most that a float can.
@@ -135,6 +137,45 @@ class PromisedShares {
   int64_t padded_ = 0;
   std::vector<T> parts_;
   std::vector<float> scores_, block_, best_;
+};
+
+// The `wanted` highest of shares, of equal ones the first. The lowest of them is found bit by bit: its place in the order
+// of all floats is the highest that so many shares reach. No share is NaN.
+class HighestShares {
+ public:
+  HighestShares(const float* shares, int64_t count, int64_t wanted) : count_(count), wanted_(wanted) {
+    places_ = workspace(memory(), count);
+    for (int64_t i = 0; i < count; ++i) places_[i] = place(shares[i]);
+    for (uint32_t bit = uint32_t(1) << 31; bit; bit >>= 1)
+      if (reaching(least_ | bit) >= wanted) least_ |= bit;
+  }
+  // Writes their indices, plus `first`, in order.
+  void write(int32_t first, int32_t* to) const {
+    int64_t equal = wanted_ - (least_ == UINT32_MAX ? 0 : reaching(least_ + 1));
+    for (int64_t i = 0; i < count_; ++i)
+      if (places_[i] > least_ || (places_[i] == least_ && equal-- > 0)) *to++ = first + int32_t(i);
+  }
+
+ private:
+  static std::vector<uint32_t>& memory() {
+    static thread_local std::vector<uint32_t> own;
+    return own;
+  }
+  static uint32_t place(float share) {
+    uint32_t bits;
+    share += 0.f;  // -0 becomes 0
+    std::memcpy(&bits, &share, sizeof bits);
+    return bits ^ (bits >> 31 ? UINT32_MAX : uint32_t(1) << 31);
+  }
+  int64_t reaching(uint32_t least) const {
+    int32_t reached = 0;
+    for (int64_t i = 0; i < count_; ++i) reached += places_[i] >= least;
+    return reached;
+  }
+
+  const int64_t count_, wanted_;
+  uint32_t* places_;
+  uint32_t least_ = 0;
 };
 
 // The pages that each head of each row reads, in order.
@@ -169,17 +210,12 @@ class SelectedPages {
   // The leading and newest pages, and those between with the highest shares. Of equal ones the first wins.
   void best(int64_t head, int64_t live, const PageCounts& counts, const float* shares) {
     const int32_t total = int32_t((live + page_ - 1) / page_), stop = total - counts.newest;
-    static thread_local std::vector<int32_t> order;
-    order.resize(stop - counts.leading);
-    std::iota(order.begin(), order.end(), counts.leading);
-    const auto above = [of = shares](int32_t a, int32_t b) { return of[a] > of[b] || (of[a] == of[b] && a < b); };
     const int64_t wanted = counts.most - counts.leading - counts.newest;
-    std::nth_element(order.begin(), order.begin() + wanted, order.end(), above);
+    const HighestShares highest(shares + counts.leading, stop - counts.leading, wanted);
     auto& own = pages_[head];
     own.resize(counts.most);
     std::iota(own.begin(), own.begin() + counts.leading, 0);
-    std::copy(order.begin(), order.begin() + wanted, own.begin() + counts.leading);
-    std::sort(own.begin() + counts.leading, own.begin() + counts.leading + wanted);
+    highest.write(counts.leading, own.data() + counts.leading);
     std::iota(own.end() - counts.newest, own.end(), stop);
     lengths_[head] = int32_t(counts.most * page_ - (total * page_ - live));
   }
