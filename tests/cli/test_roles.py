@@ -12,16 +12,11 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.roles import RoleOptions
-from ringkv.models.slot_formats import check_handoff
-from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import Options
-from ringkv.plan.resolve import resolve
 from ringkv.ranks.rendezvous import KEY
 from tests.cli.commands.test_serve import serving
 from tests.cli.conftest import SMALL, Cli
 from tests.cli.test_torchrun import variables
-from tests.plan.models import SMOLLM2
-from tests.plan.resolved import DIRECTORY, resolved
 
 BODY = {"prompt": "a story", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
 
@@ -100,17 +95,3 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
 def test_a_workspace_is_refused_for_a_role(role: str) -> None:
     with pytest.raises(InvalidRequest, match=f"prefill_workspace is not implemented for --role {role}; leave it out"):
         RoleOptions(role=role).adapted(Options(prefill_workspace=4096))
-
-
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_auto_chooses_slots_that_can_be_sent(role: str) -> None:
-    sizes = {"slots": 4, "prefix_store": "2GB"}
-    need = engine_footprint(SMOLLM2, resolved(**sizes, kv_policy="full")).total(4)
-    options = Options(**sizes, kv_policy="auto", kv_turns="continue")
-    usual, sent = (
-        resolve(DIRECTORY, SMOLLM2, one, need - 1) for one in (options, RoleOptions(role=role).adapted(options))
-    )
-    assert (usual.kv.heads, sent.kv.policy) == ("global", "snapstream")
-    check_handoff(sent.slot_format)
-    named = RoleOptions(role=role).adapted(Options(kv_heads="global"))
-    assert named.kv_heads == "global"

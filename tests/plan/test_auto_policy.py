@@ -1,7 +1,6 @@
 """What `kv_policy auto` stands for, at the bytes where it changes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -68,21 +67,3 @@ def test_the_rule_alone() -> None:
     assert decide(Attempt("full", "too large"), has_pages=False) == Decision(
         "snapstream", "full is not possible: too large"
     )
-
-
-def test_turns_that_continue_get_what_any_question_may_need() -> None:
-    """If not all fits, and the user has said neither how tokens are selected nor what heads divide."""
-    sizes: dict[str, Any] = {"slots": 4, "prefix_store": "2GB"}
-    need = engine_footprint(SMOLLM2, resolved(**sizes, kv_policy="full")).total(4)
-    options: dict[str, Any] = {**sizes, "kv_policy": "auto", "kv_turns": "continue", "memory": need - 1}
-    found = resolved(**options)
-    assert (found.kv.policy, found.kv.select.name, found.kv.heads) == ("snapstream", "kvzip", "global")
-    assert "so kvzip selects" in found.kv_why
-    small = engine_footprint(SMOLLM2, resolved(**sizes, kv_policy="full", kv_format="int8")).total(4) - 1
-    named = ({"kv_turns": "reread"}, {"kv_select": "keydiff"}, {"kv_heads": "adaptive"}, {"kv_policy": "snapstream"})
-    for change in (*named, {"kv_format": "int8", "memory": small}):
-        other = resolved(**{**options, **change})
-        assert (other.kv.policy, other.kv.select.name) == ("snapstream", change.get("kv_select", "snapkv"))
-        assert other.kv.heads == change.get("kv_heads", "equal")
-        assert "kvzip" not in other.kv_why
-    assert resolved(**{**options, "memory": need}).kv.policy == "full"

@@ -62,17 +62,13 @@ class RoleOptions:
     def adapted(self, options: Options) -> Options:
         """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store.
 
-        Heads are equal unless the user says otherwise, so that `kv_policy auto` does not divide slots that are sent.
         Raises InvalidRequest for a workspace: the entries that a prefill worker sends are those of whole prompts.
         """
-        if self.role == "both":
-            return options
-        if options.prefill_workspace is not None:
+        if self.role != "both" and options.prefill_workspace is not None:
             raise InvalidRequest(
                 f"prefill_workspace is not implemented for --role {self.role}; leave it out", "prefill_workspace"
             )
-        options = replace(options, kv_heads=options.kv_heads or "equal")
-        if self.role == "prefill":
+        if self.role != "decode":
             return options
         store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store
         return replace(options, lanes=1, prefix_store=store)

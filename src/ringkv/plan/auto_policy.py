@@ -1,9 +1,8 @@
 """auto_policy: the policy that `kv_policy auto` stands for.
 
 A policy that evicts nothing is chosen if it fits: a question that comes after compression finds little of what was
-evicted. Else it is snapstream, which loses least if the question is in the prompt. If turns continue from a slot, later
-questions are not; it then loses least with kvzip and heads that divide the slot. Policies that watch decoding are never
-chosen: on long answers none of them beats the ring (docs/policies.md, docs/accuracy.md).
+evicted. Else it is snapstream, which loses least if the question is in the prompt. Policies that watch decoding are
+never chosen: on long answers none of them beats the ring (docs/policies.md, docs/accuracy.md).
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,6 @@ from ringkv.plan.units import show_bytes
 
 OF_PAGES = ("kv_tier", "kv_page", "kv_digest")
 OF_BUDGETS = ("kv_budget", "kv_compression")
-OF_SELECTION = ("kv_select", "kv_heads")
 _WHY = {
     "full": "every token fits in memory, so nothing is evicted",
     "arkvale": "a slot keeps every token, and a step reads kv_budget of them",
@@ -68,24 +66,7 @@ def settled(
     tried = replace(options, kv_policy=candidate(options))
     attempt = Attempt(str(tried.kv_policy), _obstacle(model_dir, config, tried, available))
     found = decide(attempt, _are_set(options, OF_PAGES))
-    chosen = replace(options, kv_policy=found.policy)
-    lasting = replace(chosen, kv_select="kvzip", kv_heads="global")
-    if not _selects_for_turns(chosen) or _refusal(model_dir, config, lasting):
-        return chosen, found.why
-    return lasting, f"{found.why}; turns continue, so kvzip selects what any question may need, and heads divide a slot"
-
-
-def _selects_for_turns(options: Options) -> bool:
-    """Return whether later turns get what is selected now, and the user has not said how."""
-    return options.kv_policy == "snapstream" and options.kv_turns == "continue" and not _are_set(options, OF_SELECTION)
-
-
-def _refusal(model_dir: Path, config: ModelConfig, options: Options) -> str | None:
-    try:
-        complete(model_dir, config, options)
-    except InvalidRequest as refused:
-        return str(refused)
-    return None
+    return replace(options, kv_policy=found.policy), found.why
 
 
 def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]) -> str | None:

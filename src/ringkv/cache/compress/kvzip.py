@@ -3,8 +3,9 @@
 L layers, H key-value heads, G query heads each, w queries of a piece, n prompt tokens, D head_dim.
 Source: KVzip (arXiv 2505.23416): the prompt is prefilled a second time after itself, in chunks. A token's vote is the
 highest attention weight that any query of its own chunk's repetition gives it. Words ask for each repetition, and their
-queries vote too. It costs about as much as the prompt's prefill, and suits documents that serve many questions. No
-later question changes a vote. So entries of a conversation keep theirs, and only tokens without one are repeated.
+queries vote too. A pass repeats at most 64 tokens, so it costs more than the prompt's prefill. It suits documents that
+serve many questions. No later question changes a vote. So entries of a conversation keep theirs, and only tokens
+without one are repeated.
 """
 
 from collections.abc import Iterator
