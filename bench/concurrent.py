@@ -22,12 +22,11 @@ import transformers
 
 from bench.device.clock import settle
 from bench.peers.workload import prompts as real_text
-from bench.results import keep, table
+from bench.results import gpu_name, keep, table
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.build import build
-from ringkv.engine.device import model_name
 from ringkv.engine.device_memory import free_bytes
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
@@ -62,10 +61,9 @@ def main() -> None:
         memory = available_bytes(), free_bytes(args.device)
         engines[policy] = build(resolve(folder, load_config(folder), _options(policy, args), *memory))
     sides = _ours(engines, prompts, args.steps)
-    device = torch.device(args.device)
-    sides.append(_transformers(folder, prompts, args.steps, engines["full"].limits.entry_bytes, device))
-    machine = None if device.type == "cpu" else model_name(args.device)
-    keep("concurrent", vars(args), [asdict(side) for side in sides], _table(sides), device=machine)
+    entry_bytes = engines["full"].limits.entry_bytes
+    sides.append(_transformers(folder, prompts, args.steps, entry_bytes, torch.device(args.device)))
+    keep("concurrent", vars(args), [asdict(side) for side in sides], _table(sides), device=gpu_name(args.device))
 
 
 def _options(policy: str, args: argparse.Namespace) -> Options:

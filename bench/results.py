@@ -61,6 +61,13 @@ def keep(
     print(f"\n{shown}\n\n{settings}. {about['processor']}; {about['versions']}; commit {about['commit']}.")
 
 
+def gpu_name(device: str) -> str | None:
+    """Return the name of a GPU for `keep`; None for this CPU."""
+    from ringkv.engine.device import model_name  # loads torch
+
+    return None if device == "cpu" else model_name(device)
+
+
 def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], about: ResultRow) -> Iterator[ResultRow]:
     """Yield one row per measurement. A case without measurements yields one row whose metric and value are None.
 

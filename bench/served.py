@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from bench.load import served, texts
-from bench.results import keep, table
-from ringkv.engine.device import model_name
+from bench.results import gpu_name, keep, table
 
 ROOM = 64  # tokens by which a text may grow when it is tokenised again
 
@@ -64,8 +63,7 @@ def main() -> None:
                 taken[policy].append(server.run(load, args.answer))
             print(f"{policy}: {taken[policy][-1]:.1f} s", flush=True)
     figures = [_figure(policy, one, median(taken[policy]), args) for policy, one in cases.items()]
-    machine = None if args.device == "cpu" else model_name(args.device)
-    keep("served", vars(args), [asdict(one) for one in figures], _shown(figures), device=machine)
+    keep("served", vars(args), [asdict(one) for one in figures], _shown(figures), device=gpu_name(args.device))
 
 
 def _figure(policy: str, settings: ServerSettings, seconds: float, args: argparse.Namespace) -> ServedFigure:
