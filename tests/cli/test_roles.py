@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError
@@ -89,6 +90,13 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
         monkeypatch.setenv(name, value)
     result = cli("serve", "--model", "/nowhere/model", *SMALL, "--role", "prefill")
     assert (result.status, "--role prefill runs on one machine" in result.last_line) == (2, True)
+
+
+@pytest.mark.parametrize(("role", "policy"), [("both", "auto"), ("prefill", "snapstream"), ("decode", "snapstream")])
+def test_auto_reads_no_pages_if_prefill_is_apart_from_decode(role: str, policy: str) -> None:
+    asked = Options(kv_policy="auto", kv_budget=1024)
+    assert RoleOptions(role=role, prefill="localhost:7070").adapted(asked).kv_policy == policy
+    assert RoleOptions(role=role).adapted(replace(asked, kv_budget=None)).kv_policy == "auto"
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
