@@ -96,7 +96,8 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
 def test_auto_reads_no_pages_if_prefill_is_apart_from_decode(role: str, policy: str) -> None:
     asked = Options(kv_policy="auto", kv_budget=1024)
     assert RoleOptions(role=role, prefill="localhost:7070").adapted(asked).kv_policy == policy
-    assert RoleOptions(role=role).adapted(replace(asked, kv_budget=None)).kv_policy == "auto"
+    for other in ({"kv_budget": None}, {"kv_tier": "memory"}):  # full; asks for pages, which are refused
+        assert RoleOptions(role=role).adapted(replace(asked, **other)).kv_policy == "auto"
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

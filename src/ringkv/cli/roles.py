@@ -9,7 +9,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.option import option
 from ringkv.handoff.address import Address
-from ringkv.plan.auto_policy import candidate
+from ringkv.plan.auto_policy import without_pages
 from ringkv.plan.options import AUTO, Options
 
 LISTEN = "127.0.0.1:7070"
@@ -63,16 +63,17 @@ class RoleOptions:
     def adapted(self, options: Options) -> Options:
         """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store.
 
-        `kv_policy auto` with a budget is snapstream: no worker reads pages.
+        `kv_policy auto` with a budget is snapstream: workers read no pages.
         Raises InvalidRequest for a workspace: the entries that a prefill worker sends are those of whole prompts.
         """
-        if self.role != "both" and options.prefill_workspace is not None:
+        if self.role == "both":
+            return options
+        if options.prefill_workspace is not None:
             raise InvalidRequest(
                 f"prefill_workspace is not implemented for --role {self.role}; leave it out", "prefill_workspace"
             )
-        if self.role != "both" and options.kv_policy == AUTO and candidate(options) == "arkvale":
-            options = replace(options, kv_policy="snapstream")
-        if self.role != "decode":
+        options = without_pages(options)
+        if self.role == "prefill":
             return options
         store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store
         return replace(options, lanes=1, prefix_store=store)

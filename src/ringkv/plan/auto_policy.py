@@ -54,6 +54,15 @@ def candidate(options: Options) -> str:
     return "arkvale" if _are_set(options, (*OF_PAGES, *OF_BUDGETS)) else "full"
 
 
+def without_pages(options: Options) -> Options:
+    """Return options for slots that have no pages: auto with a budget is snapstream.
+
+    It stays auto if the user has set something of pages, which is then refused.
+    """
+    reads_pages = options.kv_policy == AUTO and _are_set(options, OF_BUDGETS) and not _are_set(options, OF_PAGES)
+    return replace(options, kv_policy="snapstream") if reads_pages else options
+
+
 def settled(
     model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]
 ) -> tuple[Options, str]:
