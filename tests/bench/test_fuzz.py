@@ -17,8 +17,8 @@ from ringkv.base.errors import InvalidRequest
 SMALL = 100  # MB
 
 
-def target(run: Callable[[Any], Any]) -> Target:
-    return Target("a test", lambda random: random.random(), run, lambda: None, seconds=1.0, memory_mb=SMALL)
+def target(run: Callable[[Any], Any], seconds: float = 60.0) -> Target:
+    return Target("a test", lambda random: random.random(), run, lambda: None, seconds=seconds, memory_mb=SMALL)
 
 
 def take_memory(_: Any) -> None:
@@ -40,7 +40,6 @@ def refuse(message: str) -> Callable[[Any], None]:
         (refuse("no\nat line 2"), "several lines"),
         (lambda _: 1 / 0, "ZeroDivisionError"),
         (lambda _: os.kill(os.getpid(), signal.SIGSEGV), "crash: the child ended with status -11"),
-        (lambda _: time.sleep(60), "hang"),
         (take_memory, "memory"),
         (lambda _: bytearray(64 << 30), "MemoryError"),
     ],
@@ -49,6 +48,12 @@ def test_what_happens_in_a_child_is_reported(run: Callable[[Any], Any], found: s
     outcome = run_case(target(run), seed=0, number=0)
     assert found in outcome.sentence
     assert outcome.is_finding == (found != "passed")
+
+
+def test_a_child_that_does_not_end_is_reported() -> None:
+    outcome = run_case(target(lambda _: time.sleep(60), seconds=1.0), seed=0, number=0)
+    assert outcome.sentence.startswith("hang: still running after")
+    assert outcome.is_finding
 
 
 def test_a_case_is_the_same_on_every_call() -> None:
