@@ -45,6 +45,7 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
+MEAN_BYTES = 4 * 16  # of an element of the mean values of such a slot, float32
 PIN_BYTES = 4  # of a page and head of such a slot, float32
 MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or how many were recalled
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
@@ -63,20 +64,28 @@ class Pages(NamedTuple):
     """Pages of slots, of which a step reads some.
 
     size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
-    resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not.
+    resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not. estimated:
+    attention to pages that a step does not read is estimated from their digests.
     """
 
     size: int
     by_means: bool = True
     on_disk: bool = False
     resident: int = 0
+    estimated: bool = False
 
 
-SlotKind = PlaneFormat | Literal["by_head", "pages", "pages_int8", "recalled", "watched"]
+SlotKind = (
+    PlaneFormat
+    | Literal["by_head", "pages", "pages_int8", "pages_estimated", "pages_int8_estimated", "recalled", "watched"]
+)
 """How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
-recalled: in pages that are copied from the host; watched: whole, and it keeps its queries."""
+estimated: what it does not read, too; recalled: in pages that are copied from the host; watched: whole, and it keeps
+its queries."""
 IN_PAGES: Mapping[PlaneFormat, SlotKind] = {"plain": "pages", "int8": "pages_int8"}
 """Formats of slots that may be read in pages."""
+ESTIMATED: Mapping[PlaneFormat, SlotKind] = {"plain": "pages_estimated", "int8": "pages_int8_estimated"}
+"""The same if the other pages are estimated."""
 
 
 class SlotFormat(NamedTuple):
@@ -248,7 +257,9 @@ class LayerGroup(NamedTuple):
             return "watched"
         if self.pages and self.pages.resident:
             return "recalled"
-        return IN_PAGES[self.spec.key.format] if self.pages else self.spec.key.format
+        if self.pages:
+            return (ESTIMATED if self.pages.estimated else IN_PAGES)[self.spec.key.format]
+        return self.spec.key.format
 
     @property
     def elements(self) -> int:
@@ -316,7 +327,8 @@ class LayerGroup(NamedTuple):
             count, key = entries // self.pages.size, self.spec.key
             page = 2 * item * key.elements + PIN_BYTES * key.heads
             maps = MAP_BYTES * key.heads * (count + self.pages.resident + 1) if self.pages.resident else 0
-            return count * page + maps + COUNTS_BYTES
+            means = MEAN_BYTES * key.elements if self.pages.estimated else 0
+            return count * page + maps + means + COUNTS_BYTES
         if self.review:
             queries = (self.review + 1) * self.queries * item * self.spec.key.elements
             return queries + entries * NOTED_BYTES * self.spec.key.heads

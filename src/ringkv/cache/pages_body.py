@@ -22,6 +22,7 @@ from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
+from ringkv.kernels.unread_pages import MEANS
 
 EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 
@@ -29,7 +30,8 @@ EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 @dataclass(frozen=True)
 class PagesBody(Body):
     """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D], pins float32 [L, R, H, P]
-    and counts int32 [L, R, 4] of `decode_attend_pages`.
+    and counts int32 [L, R, 4] of `decode_attend_pages`, and before them the means float32 [L, R, H, MEANS, D] of
+    `add_unread_pages`, if there are any.
     """
 
     @classmethod
@@ -42,7 +44,9 @@ class PagesBody(Body):
         pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
         counts = allocate((layers, rows, 4), dtype=torch.int32)
-        return cls(group, planes, (*new_centers(group, rows, allocate), digests, pins, counts))
+        return cls(
+            group, planes, (*new_centers(group, rows, allocate), *_means(group, rows, allocate), digests, pins, counts)
+        )
 
     @property
     def digests(self) -> Tensor:
@@ -55,6 +59,10 @@ class PagesBody(Body):
     @property
     def counts(self) -> Tensor:
         return self.beside[-1]
+
+    @property
+    def means(self) -> Tensor | None:
+        return self.beside[-4] if pages_of(self.group).estimated else None
 
     @property
     def bytes(self) -> int:
@@ -78,13 +86,21 @@ class PagesBody(Body):
         super().take(row, source, source_row, index, fixed, saliency, earlier)
         page, by_means = pages_of(self.group)[:2]
         whole = index.shape[-1] // page
-        parts = self.planes[: len(self.planes) // len(self.group.spec.planes)]
         for layer, own in enumerate(self.digests[:, row]):
-            keys = [plane[layer : layer + 1, row, :, : whole * page] for plane in parts]
-            vectors = storage(self.group.spec.key).decode(keys, None)
-            own[:, :whole] = digest(vectors[0].unflatten(1, (whole, page)), by_means)
+            keys = self._decoded(0, layer, row, whole * page)
+            own[:, :whole] = digest(keys.unflatten(1, (whole, page)), by_means)
+            if self.means is not None:
+                values = self._decoded(1, layer, row, index.shape[-1])
+                self.means[layer, row, :, values.shape[1] % MEANS] = values.float().mean(1)
         self.counts[:, row, 3] = int(by_means)
         self._note_votes(row, saliency)
+
+    def _decoded(self, plane: int, layer: int, row: int, count: int) -> Tensor:
+        """Return the first vectors [H, count, D] of a row: keys, minus their center if they have one, or values."""
+        spec = self.group.spec.planes[plane]
+        size = len(self.planes) // len(self.group.spec.planes)
+        parts = self.planes[plane * size : (plane + 1) * size]
+        return storage(spec).decode([one[layer : layer + 1, row, :, :count] for one in parts], None)[0]
 
     def _note_votes(self, row: int, saliency: Tensor | None) -> None:
         """Leave the votes of pages in `pins`, from those of entries float32 [L, H, n]."""
@@ -105,6 +121,13 @@ class PagesBody(Body):
         if counts:
             between = slice(counts.leading, max(counts.leading, held - counts.newest))
             self.pins[:, row, :, between] = _pinned(votes[..., between], counts.pinned)
+
+
+def _means(group: LayerGroup, rows: int, allocate: Allocate) -> tuple[Tensor, ...]:
+    if not pages_of(group).estimated:
+        return ()
+    shape = len(group.layers), rows, group.spec.key.heads, MEANS, group.spec.value_width
+    return (allocate(shape, dtype=torch.float32),)
 
 
 def _pinned(votes: Tensor, count: int) -> Tensor:

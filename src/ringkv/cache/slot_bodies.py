@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, SlotKind
+from ringkv.base.cache_spec import ESTIMATED, IN_CHUNKS, IN_PAGES, LayerGroup, SlotKind
 from ringkv.cache.body import Body
 from ringkv.cache.calibrated_body import CalibratedBody
 from ringkv.cache.formats.storage import Allocate
@@ -15,8 +15,7 @@ from ringkv.cache.zip_body import ZipBody
 _BODIES: Mapping[SlotKind, type[Body]] = {
     IN_CHUNKS: ZipBody,
     "by_head": HeadsBody,
-    "pages": PagesBody,
-    "pages_int8": PagesBody,
+    **dict.fromkeys((*IN_PAGES.values(), *ESTIMATED.values()), PagesBody),
     "watched": WatchedBody,
 }
 

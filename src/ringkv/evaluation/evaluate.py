@@ -17,7 +17,7 @@ from typing import Any
 from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, REVIEWING, WATCHING, KVChoice
+from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, REVIEWING, UNREAD, WATCHING, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -143,6 +143,8 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
         about["kv_page"] = options.kv_page
     if options.kv_digest not in (None, DIGESTS[0]):
         about["kv_digest"] = options.kv_digest
+    if options.kv_unread not in (None, UNREAD[0]):
+        about["kv_unread"] = options.kv_unread
     if options.kv_profile is not None:
         shares = head_shares(folder, config, options, settings(options))
         about["kv_profile"] = sha256(repr(shares).encode()).hexdigest()[:12]

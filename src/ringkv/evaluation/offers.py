@@ -27,7 +27,7 @@ from ringkv.plan.shapes import Shape
 
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
-PAGES = ("kv_page", "kv_digest", "kv_tier")
+PAGES = ("kv_page", "kv_digest", "kv_unread", "kv_tier")
 SELECTION = declared_by(SelectionSettings)
 LASTING = KVChoice(select=KVzip(), heads="global")
 """What any question may need is kept, so that questions may come later (docs/policies.md)."""

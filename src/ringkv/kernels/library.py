@@ -21,6 +21,12 @@ LIBRARY.define("decode_attend_heads_any" + _HEADS)
 _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tensor counts, Tensor slot")
 LIBRARY.define("decode_attend_pages" + _PAGES)
 LIBRARY.define("decode_attend_pages_any" + _PAGES)
+_UNREAD = (
+    "(Tensor out, Tensor lse, Tensor q, Tensor? v, Tensor(a!) means, Tensor digests, Tensor pins, Tensor counts,"
+    " Tensor slot, Tensor live, int page, float scale) -> (Tensor, Tensor)"
+)
+LIBRARY.define("add_unread_pages" + _UNREAD)
+LIBRARY.define("add_unread_pages_any" + _UNREAD)
 _RECALL = _PAGES.replace(
     "Tensor slot",
     "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"

@@ -20,7 +20,7 @@ from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.units import show_bytes
 
-OF_PAGES = ("kv_tier", "kv_page", "kv_digest")
+OF_PAGES = ("kv_tier", "kv_page", "kv_digest", "kv_unread")
 OF_BUDGETS = ("kv_budget", "kv_compression")
 _WHY = {
     "full": "every token fits in memory, so nothing is evicted",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, REVIEWING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
+from ringkv.base.kv import POLICIES, REVIEWING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Unread, Weigh
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -144,6 +144,16 @@ class PageSettings:
             "NAME",
             "What arkvale selects pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
             fallback="mean",
+        ),
+    ] = None
+    kv_unread: Annotated[
+        Unread | None,
+        Setting(
+            None,
+            str,
+            "NAME",
+            "What arkvale makes of pages that a step does not read: drop (as the paper), or estimate from digests",
+            fallback="drop",
         ),
     ] = None
     kv_tier: Annotated[

@@ -31,6 +31,11 @@ def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoic
     """Return the format of slots of so many entries, with places on the GPU if all entries are in its host's memory."""
     if slots.pages is None or tier != IN_HOST_MEMORY or device == "cpu":
         return slots
+    if slots.pages.estimated:
+        raise InvalidRequest(
+            f"kv_unread estimate is not implemented for kv_tier {tier} beside a GPU; choose drop, or leave kv_tier out",
+            "kv_unread",
+        )
     return slots._replace(pages=slots.pages._replace(resident=resident_pages(kv, capacity, slots.pages.size)))
 
 
@@ -46,7 +51,7 @@ def check_read(kv: KVChoice) -> None:
 def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
     """Raise InvalidRequest for a setting of pages if nothing reads them."""
     check_read(kv)
-    for name in ("kv_page", "kv_digest", "kv_tier"):
+    for name in ("kv_page", "kv_digest", "kv_unread", "kv_tier"):
         value = getattr(settings, name)
         if value is not None and not kv.reads_pages:
             raise InvalidRequest(
@@ -60,4 +65,4 @@ def _pages(settings: SlotSettings) -> Pages:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY)
+    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY, estimated=settings.kv_unread == "estimate")

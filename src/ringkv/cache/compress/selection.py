@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, SlotKind
+from ringkv.base.cache_spec import ESTIMATED, IN_CHUNKS, IN_PAGES, SlotKind
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
 from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
@@ -37,7 +37,7 @@ def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
 _SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt, KVChoice], Tensor]] = {
     IN_CHUNKS: lambda prompt, choice: saliency(prompt),
     "watched": lambda prompt, choice: of_prompt(prompt, choice.window),
-    **dict.fromkeys((*IN_PAGES.values(), "recalled"), _every_vote),
+    **dict.fromkeys((*IN_PAGES.values(), *ESTIMATED.values(), "recalled"), _every_vote),
 }
 
 

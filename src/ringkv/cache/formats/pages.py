@@ -3,14 +3,43 @@
 `RecallBody` has those that are on a GPU, if all are in its host's memory.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
 from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.kernels.decode_attend_pages import decode_attend_pages
 from ringkv.kernels.decode_attend_pages_int8 import decode_attend_pages_int8
 from ringkv.kernels.decode_attend_recall import decode_attend_recall
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.unread_pages import add_unread_pages
 
 _BESIDE = (0, 2), (0, 2), (0,)
 _RESIDENTS = (0, 2), (0, 2), (0, 2), (0, 2), (0,)
+_MEANS = (0,)
+
+
+def _with_unread(
+    attend: Callable[..., Partial], at: int, q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any
+) -> Partial:
+    """Attend, and estimate the pages that are not read. The means of values are the tensor `at` of the others."""
+    stored, (slot, entry, live, scale) = others[:-4], others[-4:]
+    read = attend(q, k, v, *stored[:at], *stored[at + 1 :], slot, entry, live, scale)
+    means, digests, pins, counts = stored[at:]
+    page = stored[0].shape[2] // digests.shape[2]
+    return add_unread_pages(read, q, v, means, digests, pins, counts, slot, live, page, scale)
+
+
 PAGES = PLAIN._replace(beside=_BESIDE, attend=decode_attend_pages)
 PAGES_INT8 = INT8_FORMAT._replace(beside=(*INT8_FORMAT.beside, *_BESIDE), attend=decode_attend_pages_int8)
+PAGES_ESTIMATED, PAGES_INT8_ESTIMATED = (
+    one._replace(
+        beside=(*one.beside[:-3], _MEANS, *_BESIDE),
+        attend=partial(_with_unread, one.attend, 2 * one.tensors + len(one.beside) - 3),
+    )
+    for one in (PAGES, PAGES_INT8)
+)
 RECALLED = PLAIN._replace(beside=(*_BESIDE, *_RESIDENTS), attend=decode_attend_recall)

@@ -8,7 +8,7 @@ from ringkv.cache.formats.fp8 import FP8_FORMAT
 from ringkv.cache.formats.int4 import INT4_FORMAT
 from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.latents import BY_GROUPS
-from ringkv.cache.formats.pages import PAGES, PAGES_INT8, RECALLED
+from ringkv.cache.formats.pages import PAGES, PAGES_ESTIMATED, PAGES_INT8, PAGES_INT8_ESTIMATED, RECALLED
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.cache.formats.storage import StorageFormat
 from ringkv.cache.formats.turbo4 import TURBO4_FORMAT
@@ -25,6 +25,8 @@ FORMATS: Mapping[SlotKind, StorageFormat] = {
     "by_head": BY_HEAD,
     "pages": PAGES,
     "pages_int8": PAGES_INT8,
+    "pages_estimated": PAGES_ESTIMATED,
+    "pages_int8_estimated": PAGES_INT8_ESTIMATED,
     "recalled": RECALLED,
     "watched": WATCHED,
 }

@@ -1,0 +1,75 @@
+"""Attention to the pages of a slot that a step does not read, estimated from their digests.
+
+B rows of a step, S slots, H key-value heads, G query heads per key-value head, P pages of a slot, D head_dim. Source:
+the estimation zone of RetroInfer (arXiv 2505.02922), for pages instead of clusters, and with one mean value of all.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ringkv.kernels import decode_attend as plain
+from ringkv.kernels.decode_attend_pages import scores, selected
+from ringkv.kernels.partial import Partial, merge
+
+MEANS = 16  # of a slot; more than the tokens of a step with drafts
+
+
+def add_unread_pages(
+    read: Partial,
+    q: Tensor,
+    v: Tensor | None,
+    means: Tensor,
+    digests: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    page: int,
+    scale: float,
+) -> Partial:
+    """Add to what `decode_attend_pages` has read for q [B, H, G, D] an estimate of the pages that it has not.
+
+    All keys of a page count as the middle of its digest, and all values as the mean of their slot. So a step's softmax
+    has about the denominator that it would have with all entries: without unread pages the others get too much weight.
+    means: float32 [S, H, MEANS, D], the mean of the first n values of a slot at n modulo MEANS; that with v [B, H, D],
+    the newest of `live` values, is written. Older means stay, so that drafts can be taken back. page: its entries. For
+    other arguments see `decode_attend_pages`, which must have run.
+
+    If all pages were read, `read` is returned bit for bit.
+    """
+    arguments = v, means, digests, pins, counts, slot, live, page, scale
+    return Partial(*plain.operator("add_unread_pages", q)(*read, q, *arguments))
+
+
+def reference(
+    out: Tensor,
+    lse: Tensor,
+    q: Tensor,
+    v: Tensor | None,
+    means: Tensor,
+    digests: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    page: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Implement `add_unread_pages` in plain torch."""
+    rows, count = slot.long(), live.long()
+    if v is not None:
+        older, before = means[rows, :, (count - 1) % MEANS], means[rows, :, count % MEANS]
+        newest = older + (v.float() - older) / count.clamp(min=1)[:, None, None]
+        means[rows, :, count % MEANS] = torch.where((count > 0)[:, None, None], newest, before)
+    own = digests[rows]
+    read = selected(scores(q, own) * scale, pins[rows], counts[rows], live, page)
+    held = torch.arange(own.shape[2], device=q.device) < ((live + page - 1) // page)[:, None, None]
+    found = q.float() @ own.float().mean(-2).transpose(-1, -2) * scale + math.log(page)
+    is_counted = (held & ~read)[:, :, None] & found.isfinite()
+    unread = found.masked_fill(~is_counted, float("-inf")).logsumexp(-1)
+    return merge(Partial(out, lse), Partial(means[rows, :, count % MEANS][:, :, None].expand_as(q), unread))
+
+
+plain.register("add_unread_pages", reference)

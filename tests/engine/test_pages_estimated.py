@@ -1,0 +1,115 @@
+"""Slots in pages whose unread pages are estimated: nearer to the full cache, and exact where everything is read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ringkv.base.cache_spec import IN_HOST_MEMORY, Pages, SlotFormat
+from ringkv.base.errors import InvalidRequest
+from ringkv.base.kv import KVChoice
+from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
+from ringkv.kernels.unread_pages import MEANS
+from ringkv.plan.slot_format import with_residents
+from tests.engine import tiny
+from tests.engine.test_pages import CAPACITY, KV, PAGE, decoded, ended
+from tests.engine.test_poisoned import poison_all
+
+
+@pytest.fixture(scope="module", params=["plain", "int8"])
+def estimating(llama_dir: Path, request: pytest.FixtureRequest) -> LocalEngine:
+    return built(llama_dir, request.param, "estimate")
+
+
+def built(folder: Path, form: str, unread: str, **others: object) -> LocalEngine:
+    return build(
+        tiny.config(folder, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_format=form, kv_unread=unread, **others)
+    )
+
+
+def form_of(engine: LocalEngine) -> str:
+    return engine.model.groups[0].format
+
+
+def test_a_budget_of_all_pages_has_the_bits_of_the_full_cache(estimating: LocalEngine, llama_dir: Path) -> None:
+    full = KVChoice("full", select=KV.select)
+    whole = build(tiny.config(llama_dir, kv=full, capacity=CAPACITY, kv_format=form_of(estimating)))
+    want = decoded(whole, full)
+    assert torch.equal(decoded(estimating, replace(KV, budget=None)), want)
+    assert torch.equal(decoded(estimating, full, slot=2), want)
+
+
+def test_estimated_pages_bring_logits_nearer_to_those_of_the_full_cache(
+    estimating: LocalEngine, llama_dir: Path
+) -> None:
+    full = decoded(estimating, replace(KV, policy="full", budget=None))
+    without = decoded(built(llama_dir, form_of(estimating), "drop"), KV) - full
+    found = decoded(estimating, KV) - full
+    assert not found[0].any()  # the prompt's own logits
+    assert 0 < found[1:].norm() < 0.8 * without[1:].norm()
+
+
+def test_a_slot_has_the_mean_of_its_values(estimating: LocalEngine) -> None:
+    decoded(estimating, KV, slot=1)
+    body = estimating.batch.bodies[0]
+    means, live = body.means, 240
+    assert means is not None
+    for layer in range(3):
+        values = body._decoded(1, layer, 1, live)
+        torch.testing.assert_close(means[layer, 1, :, live % MEANS], values.mean(1), atol=2e-3, rtol=2e-3)
+    assert means[:, 1].isfinite().all()
+
+
+def test_neighbours_and_earlier_requests_change_nothing(estimating: LocalEngine) -> None:
+    alone = decoded(estimating, KV, slot=1)
+    tiny.enter(estimating, tiny.request(tiny.prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
+    assert torch.equal(decoded(estimating, KV, slot=1), alone)
+    poison_all(estimating)
+    assert torch.equal(decoded(estimating, KV, slot=1), alone)
+
+
+def test_a_slot_moves_to_another_engine(estimating: LocalEngine, llama_dir: Path) -> None:
+    tiny.enter(estimating, tiny.request(tiny.prompt(200)), slot=2)
+    tiny.decode(estimating, 5, slot=2)
+    other = built(llama_dir, form_of(estimating), "estimate")
+    other.restore(estimating.export(2), 0)
+    assert torch.equal(tiny.decode(other, 40, slot=0)[1], tiny.decode(estimating, 40, slot=2)[1])
+
+
+def test_drafts_that_are_taken_back_leave_the_same_tokens(estimating: LocalEngine, llama_dir: Path) -> None:
+    drafting = built(llama_dir, form_of(estimating), "estimate", speculate=3)
+    one = tiny.request(tiny.prompt(200))
+    tiny.enter(estimating, one)
+    want, _ = tiny.decode(estimating, 60)
+    tiny.enter(drafting, one)
+    tokens: list[int] = []
+    while len(tokens) < 60:
+        tokens += [token for token, _ in drafting.sample().read()[0] if token is not None]
+        drafting.forward({0: (*want[len(tokens) : len(tokens) + 1], 5, 5)})
+    assert tokens[:60] == want
+    places = [one.batch.bodies[0].means[:, 0, :, (200 + 55) % MEANS] for one in (estimating, drafting)]  # type: ignore[index]
+    torch.testing.assert_close(*places)
+
+
+def test_graphs_compute_what_eager_steps_do(estimating: LocalEngine, llama_dir: Path) -> None:
+    compiled = built(llama_dir, form_of(estimating), "estimate", graphs="compiled")
+    torch.testing.assert_close(decoded(compiled, KV), decoded(estimating, KV), atol=1e-4, rtol=1e-4)
+
+
+def test_a_slot_has_the_planned_bytes(estimating: LocalEngine) -> None:
+    assert estimating.limits.slot_bytes * estimating.limits.slots == estimating.batch.bodies[0].bytes
+
+
+def test_a_whole_answer_counts_its_pages(estimating: LocalEngine) -> None:
+    pages = ended(estimating, tiny.request(tiny.prompt(100), max_tokens=40, ignore_eos=True)).usage.kv.pages
+    assert pages is not None
+    assert pages.skipped > 0
+
+
+def test_pages_in_a_gpus_host_are_refused() -> None:
+    slots = SlotFormat(pages=Pages(PAGE, estimated=True))
+    assert with_residents(slots, IN_HOST_MEMORY, "cpu", KV, CAPACITY) == slots
+    with pytest.raises(InvalidRequest, match=r"kv_unread estimate is not implemented .* choose drop"):
+        with_residents(slots, IN_HOST_MEMORY, "cuda:0", KV, CAPACITY)
