@@ -37,6 +37,7 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     "workspace-qwen": {"prefill_workspace": 4096},
     "lookups-16-qwen": {"kv_page": 16},
     "pages-16-longbench-qwen": {"kv_page": 16},
+    "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
 }
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
@@ -224,6 +225,7 @@ ABOUT: Mapping[str, str] = {
     "ruler-16k-qwen": "RULER in prompts of 16k, half or a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
     "lookups-16-qwen": "Look-ups of lookups-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
+    "estimate-qwen": "140 other UUIDs, a quarter read in pages of 16, the rest estimated, Qwen2.5-Coder-1.5B",
     "pages-16-longbench-qwen": "LongBench of pages-longbench-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
@@ -262,6 +264,9 @@ STUDIES: Mapping[str, Study] = {
     "ruler-16k-qwen": Study(QWEN, LATER_TASKS, at_16k(), (16_384,), ("inside", "next"), count=2, seed=11),
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
     "lookups-16-qwen": Study(QWEN, LOOKED_UP, later("4x"), (10_240,), ("next",), count=30, seed=8),
+    "estimate-qwen": Study(
+        QWEN, ("dictionary_140",), [FULL, Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12
+    ),
     "pages-longbench-qwen": Study(QWEN, ("longbench",), at_a_quarter(), (8192,), count=26, seed=9),
     "pages-16-longbench-qwen": Study(QWEN, ("longbench",), [Cell(PAGED, "4x")], (8192,), count=26, seed=9),
     "heads-longbench-qwen": Study(QWEN, ("longbench",), divided_at_a_quarter(), (8192,), count=26, seed=9),

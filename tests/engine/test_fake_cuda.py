@@ -290,13 +290,20 @@ def test_heads_that_begin_at_different_places_attend_on_cuda_one_after_the_other
     assert read == [2 * 68, 68, 51]
 
 
-@pytest.mark.parametrize("slots", [SlotFormat(by_head=True), SlotFormat(pages=Pages(16))], ids=["heads", "pages"])
-def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(slots: SlotFormat, tmp_path: Path) -> None:
+IN_PARTS = {
+    "by_head": SlotFormat(by_head=True),
+    "pages": SlotFormat(pages=Pages(16)),
+    "pages_estimated": SlotFormat(pages=Pages(16, estimated=True)),
+}
+
+
+@pytest.mark.parametrize("kind", IN_PARTS)
+def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(kind: str, tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
     traced = Traced("decode")
     with fake_cuda(), torch.inference_mode():
-        engine = assembled(tmp_path, torch.bfloat16, traced, slots=slots)
-    assert {engine.batch.bodies[0].group.kind} == {"by_head" if slots.by_head else "pages"}
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=IN_PARTS[kind])
+    assert engine.batch.bodies[0].group.kind == kind
     assert {*traced.outputs} == {"decode-global-3", "decode-global-3x4"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 

@@ -152,7 +152,7 @@ class PageSettings:
             None,
             str,
             "NAME",
-            "What arkvale makes of pages that a step does not read: drop (as the paper), or estimate from digests",
+            "Pages that arkvale does not read in a step: drop (as the paper), or estimate",
             fallback="drop",
         ),
     ] = None
