@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.cache_spec import IN_HOST_MEMORY, Pages, SlotFormat
+from ringkv.base.cache_spec import IN_HOST_MEMORY, MEANS, Pages, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.unread_pages import MEANS
 from ringkv.plan.slot_format import with_residents
 from tests.engine import tiny
-from tests.engine.test_pages import CAPACITY, KV, PAGE, decoded, ended
+from tests.engine.test_pages import CAPACITY, KV, PAGE, assert_drafts_change_nothing, decoded, ended
 from tests.engine.test_poisoned import poison_all
 
 
@@ -80,15 +79,7 @@ def test_a_slot_moves_to_another_engine(estimating: LocalEngine, llama_dir: Path
 
 def test_drafts_that_are_taken_back_leave_the_same_tokens(estimating: LocalEngine, llama_dir: Path) -> None:
     drafting = built(llama_dir, form_of(estimating), "estimate", speculate=3)
-    one = tiny.request(tiny.prompt(200))
-    tiny.enter(estimating, one)
-    want, _ = tiny.decode(estimating, 60)
-    tiny.enter(drafting, one)
-    tokens: list[int] = []
-    while len(tokens) < 60:
-        tokens += [token for token, _ in drafting.sample().read()[0] if token is not None]
-        drafting.forward({0: (*want[len(tokens) : len(tokens) + 1], 5, 5)})
-    assert tokens[:60] == want
+    assert_drafts_change_nothing(drafting, estimating)
     places = [one.batch.bodies[0].means[:, 0, :, (200 + 55) % MEANS] for one in (estimating, drafting)]  # type: ignore[index]
     torch.testing.assert_close(*places)
 

@@ -45,7 +45,8 @@ _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of va
 
 
 COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
-MEAN_BYTES = 4 * 16  # of an element of the mean values of such a slot, float32
+MEANS = 16  # mean values that such a slot keeps if pages are estimated; more than the tokens of a step with drafts
+MEAN_BYTES = 4 * MEANS  # of an element of them, float32
 PIN_BYTES = 4  # of a page and head of such a slot, float32
 MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or how many were recalled
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch

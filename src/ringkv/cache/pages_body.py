@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup, Pages
+from ringkv.base.cache_spec import MEANS, LayerGroup, Pages
 from ringkv.base.kv import Layout
 from ringkv.base.page_counts import PageCounts
 from ringkv.cache.body import Body, new_centers, new_planes
@@ -22,7 +22,6 @@ from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
-from ringkv.kernels.unread_pages import MEANS
 
 EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 

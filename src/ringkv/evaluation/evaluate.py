@@ -139,12 +139,9 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form != "plain":
         about["slots"] = form if skip is None else f"{form} skip={skip}"
-    if options.kv_page not in (None, PAGES[0]):
-        about["kv_page"] = options.kv_page
-    if options.kv_digest not in (None, DIGESTS[0]):
-        about["kv_digest"] = options.kv_digest
-    if options.kv_unread not in (None, UNREAD[0]):
-        about["kv_unread"] = options.kv_unread
+    for name, (usual_one, *_) in {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_unread": UNREAD}.items():
+        if getattr(options, name) not in (None, usual_one):
+            about[name] = getattr(options, name)
     if options.kv_profile is not None:
         shares = head_shares(folder, config, options, settings(options))
         about["kv_profile"] = sha256(repr(shares).encode()).hexdigest()[:12]

@@ -20,14 +20,13 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
-from ringkv.plan.kv_settings import AT_START, SelectionSettings
+from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings
 from ringkv.plan.kv_settings import settings_of as declared_by
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
 
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
-PAGES = ("kv_page", "kv_digest", "kv_unread", "kv_tier")
 SELECTION = declared_by(SelectionSettings)
 LASTING = KVChoice(select=KVzip(), heads="global")
 """What any question may need is kept, so that questions may come later (docs/policies.md)."""
@@ -56,7 +55,7 @@ class Served:
         The first is the full cache. There are none if the user has set how tokens are selected or recalled, or the
         model cannot have them. No slots serve both these and arkvale, so they need a study of their own.
         """
-        named = {name for name in (*SELECTION, "kv_profile", *PAGES) if getattr(self.options, name) is not None}
+        named = {name for name in (*SELECTION, "kv_profile", *OF_PAGES) if getattr(self.options, name) is not None}
         cells = crossed((FULL, "snapstream"), budgets, LASTING)
         return [] if named or not all(map(self._is_possible, cells)) else cells
 
@@ -165,7 +164,7 @@ def _options(options: Options, cell: Cell) -> Options:
 
 def _of_choice(options: Options, choice: KVChoice) -> Options:
     """Return the options with a choice's policy, without what is set of pages or of selection if it has none."""
-    of_pages = () if choice.reads_pages else ("kv_read", *PAGES)
+    of_pages = () if choice.reads_pages else ("kv_read", *OF_PAGES)
     of_selection = (*SELECTION, "kv_profile") if choice.policy == FULL else ()
     return replace(options, kv_policy=choice.policy, **dict.fromkeys((*of_pages, *of_selection)))
 
@@ -177,7 +176,7 @@ def _flags(options: Options, cell: Cell) -> Iterator[str]:
         yield from ("--kv-compression" if options.kv_compression else "--kv-budget", cell.budget)
     yield from ("--max-prompt", str(options.prompt_tokens))
     selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
-    for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *PAGES):
+    for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *OF_PAGES):
         if (value := getattr(options, name)) is not None:
             yield from _flag(name, value)
 

@@ -1,7 +1,7 @@
 """Attention to the pages of a slot that a step does not read, estimated from their digests.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, P pages of a slot, D head_dim. Source:
-the estimation zone of RetroInfer (arXiv 2505.02922), for pages instead of clusters, and with one mean value of all.
+the estimation zone of RetroInfer (arXiv 2505.02922), for pages instead of clusters, with one mean value for all pages.
 """
 
 import math
@@ -9,11 +9,10 @@ import math
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import MEANS
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.decode_attend_pages import scores, selected
 from ringkv.kernels.partial import Partial, merge
-
-MEANS = 16  # of a slot; more than the tokens of a step with drafts
 
 
 def add_unread_pages(
@@ -31,8 +30,9 @@ def add_unread_pages(
 ) -> Partial:
     """Add to what `decode_attend_pages` has read for q [B, H, G, D] an estimate of the pages that it has not.
 
-    All keys of a page count as the middle of its digest, and all values as the mean of their slot. So a step's softmax
-    has about the denominator that it would have with all entries: without unread pages the others get too much weight.
+    All keys of a page count as the middle of its digest, and all values as the mean of their slot. So the softmax has
+    about the denominator that it has over all entries. Without unread pages the others get too much weight.
+
     means: float32 [S, H, MEANS, D], the mean of the first n values of a slot at n modulo MEANS; that with v [B, H, D],
     the newest of `live` values, is written. Older means stay, so that drafts can be taken back. page: its entries. For
     other arguments see `decode_attend_pages`, which must have run.
@@ -69,7 +69,9 @@ def reference(
     found = q.float() @ own.float().mean(-2).transpose(-1, -2) * scale + math.log(page)
     is_counted = (held & ~read)[:, :, None] & found.isfinite()
     unread = found.masked_fill(~is_counted, float("-inf")).logsumexp(-1)
-    return merge(Partial(out, lse), Partial(means[rows, :, count % MEANS][:, :, None].expand_as(q), unread))
+    value = means[rows, :, count % MEANS][:, :, None].expand_as(q)
+    is_estimated = unread > float("-inf")  # else a stale mean must not matter, not even if it is NaN
+    return merge(Partial(out, lse), Partial(value.where(is_estimated[..., None], 0), unread))
 
 
 plain.register("add_unread_pages", reference)

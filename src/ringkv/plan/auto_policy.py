@@ -16,11 +16,11 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import one_of
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.kv_settings import OF_PAGES
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.units import show_bytes
 
-OF_PAGES = ("kv_tier", "kv_page", "kv_digest", "kv_unread")
 OF_BUDGETS = ("kv_budget", "kv_compression")
 _WHY = {
     "full": "every token fits in memory, so nothing is evicted",

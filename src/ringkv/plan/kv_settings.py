@@ -306,6 +306,8 @@ def setting_of(hint: Any) -> Setting | None:
 
 AT_START: Mapping[str, Setting] = settings_of(AtStart)
 PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
+OF_PAGES = tuple(settings_of(PageSettings))
+"""Settings that only slots in pages have."""
 
 
 def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:

@@ -8,7 +8,7 @@ from ringkv.base.kv import CALIBRATED, PAGES, WATCHING, KVChoice
 from ringkv.base.page_counts import resident_pages
 from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
 from ringkv.plan.checks import at_least, one_of
-from ringkv.plan.kv_settings import SlotSettings
+from ringkv.plan.kv_settings import OF_PAGES, SlotSettings
 
 IN_MEMORY = (None, IN_HOST_MEMORY)  # values of `kv_tier` that are no directory
 
@@ -51,7 +51,7 @@ def check_read(kv: KVChoice) -> None:
 def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
     """Raise InvalidRequest for a setting of pages if nothing reads them."""
     check_read(kv)
-    for name in ("kv_page", "kv_digest", "kv_unread", "kv_tier"):
+    for name in OF_PAGES:
         value = getattr(settings, name)
         if value is not None and not kv.reads_pages:
             raise InvalidRequest(

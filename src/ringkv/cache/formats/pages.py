@@ -23,12 +23,11 @@ _MEANS = (0,)
 
 
 def _with_unread(
-    attend: Callable[..., Partial], at: int, q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any
+    attend: Callable[..., Partial], q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any
 ) -> Partial:
-    """Attend, and estimate the pages that are not read. The means of values are the tensor `at` of the others."""
-    stored, (slot, entry, live, scale) = others[:-4], others[-4:]
-    read = attend(q, k, v, *stored[:at], *stored[at + 1 :], slot, entry, live, scale)
-    means, digests, pins, counts = stored[at:]
+    """Attend to the pages that are read, and add an estimate of the others."""
+    *stored, means, digests, pins, counts, slot, entry, live, scale = others
+    read = attend(q, k, v, *stored, digests, pins, counts, slot, entry, live, scale)
     page = stored[0].shape[2] // digests.shape[2]
     return add_unread_pages(read, q, v, means, digests, pins, counts, slot, live, page, scale)
 
@@ -37,8 +36,8 @@ PAGES = PLAIN._replace(beside=_BESIDE, attend=decode_attend_pages)
 PAGES_INT8 = INT8_FORMAT._replace(beside=(*INT8_FORMAT.beside, *_BESIDE), attend=decode_attend_pages_int8)
 PAGES_ESTIMATED, PAGES_INT8_ESTIMATED = (
     one._replace(
-        beside=(*one.beside[:-3], _MEANS, *_BESIDE),
-        attend=partial(_with_unread, one.attend, 2 * one.tensors + len(one.beside) - 3),
+        beside=(*one.beside[: -len(_BESIDE)], _MEANS, *_BESIDE),
+        attend=partial(_with_unread, one.attend),
     )
     for one in (PAGES, PAGES_INT8)
 )
