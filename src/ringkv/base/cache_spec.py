@@ -81,12 +81,12 @@ SlotKind = (
     | Literal["by_head", "pages", "pages_int8", "pages_estimated", "pages_int8_estimated", "recalled", "watched"]
 )
 """How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
-estimated: what it does not read, too; recalled: in pages that are copied from the host; watched: whole, and it keeps
-its queries."""
+estimated: in pages, and the others are estimated; recalled: in pages that are copied from the host; watched: whole, and
+it keeps its queries."""
 IN_PAGES: Mapping[PlaneFormat, SlotKind] = {"plain": "pages", "int8": "pages_int8"}
 """Formats of slots that may be read in pages."""
 ESTIMATED: Mapping[PlaneFormat, SlotKind] = {"plain": "pages_estimated", "int8": "pages_int8_estimated"}
-"""The same if the other pages are estimated."""
+"""The same formats, if pages that are not read are estimated."""
 
 
 class SlotFormat(NamedTuple):

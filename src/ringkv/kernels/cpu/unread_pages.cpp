@@ -23,8 +23,8 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 template <typename T>
 class MiddleScores {
  public:
-  // Writes a logarithm for each of the queries [queries, width]: that of all entries of the pages 0 .. stop - 1 whose
-  // `is_read` is 0. `digests`: of page 0.
+  // Writes the log-sum-exp of each of the queries [queries, width] over all entries of the first pages that are not
+  // read. `digests`: of page 0.
   void operator()(const T* query, int64_t queries, int64_t width, const T* digests, const std::vector<uint8_t>& is_read,
                   int64_t page, float scale, float* to) {
     halves(query, queries, width);
@@ -91,7 +91,36 @@ class Means {
   int64_t slot_, head_, count_, width_;
 };
 
-// Merges one query's result [width], and its logarithm, with `value` of that logarithm.
+// The log-sum-exp of each query over the pages that its head does not read.
+template <typename T>
+class UnreadPages {
+ public:
+  UnreadPages(int64_t heads, const at::Tensor& digests, const at::Tensor& pins, int64_t page, double scale)
+      : digests_(digests), pins_(pins), selected_(heads, page, scale), page_(page), scale_(float(scale)) {}
+
+  // `head`: row * heads + head of the queries [queries, width]; `s` and `h`: its slot and its head there.
+  void sums(int64_t head, int64_t s, int64_t h, int32_t live, const PageCounts& counts, const T* query, int64_t queries,
+            float* to) {
+    const int64_t total = (live + page_ - 1) / page_;
+    std::fill_n(to, queries, kNone);
+    if (total <= counts.most) return;
+    static thread_local MiddleScores<T> middles;
+    static thread_local std::vector<uint8_t> is_read;
+    selected_.select(head, live, counts, query, queries, digests_, pins_, s, h);
+    is_read.assign(total - counts.newest, 0);
+    for (int64_t i = 0; i < counts.most - counts.newest; ++i) is_read[selected_.of(head)[i]] = 1;
+    middles(query, queries, digests_.width, digests_.upper(s, h, 0), is_read, page_, scale_, to);
+  }
+
+ private:
+  const Digests<T> digests_;
+  const Pins pins_;
+  SelectedPages selected_;
+  const int64_t page_;
+  const float scale_;
+};
+
+// Merges one query's output [width] and log-sum-exp with those of unread pages, whose values are all `value`.
 template <typename T>
 void merge_value(const float* value, float unread, int64_t width, const T* read, float lse, T* out, float* to) {
   *to = lse;
@@ -116,40 +145,28 @@ std::tuple<at::Tensor, at::Tensor> add_unread_pages(const at::Tensor& read, cons
   const auto *slot_of = cs.const_data_ptr<int32_t>(), *lives = cl.const_data_ptr<int32_t>();
   const auto* counts_of = reinterpret_cast<const PageCounts*>(cc.const_data_ptr<int32_t>());
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
-  SelectedPages selected(rows * heads, page, scale);
-  const Pins pinned(pins);
   auto [out, lse] = new_results(cq);
   const auto from = read.contiguous(), from_lse = read_lse.contiguous();
   const float* logs = from_lse.const_data_ptr<float>();
   const Means mean_of(means);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const Digests<T> own(digests);
-    const T* query = cq.const_data_ptr<T>();
-    const T* before = from.const_data_ptr<T>();
+    UnreadPages<T> pages(rows * heads, digests, pins, page, scale);
+    const T *query = cq.const_data_ptr<T>(), *before = from.const_data_ptr<T>();
     T* to = out.template data_ptr<T>();
     float* to_lse = lse.template data_ptr<float>();
     at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
-      static thread_local MiddleScores<T> middles;
-      static thread_local std::vector<uint8_t> is_read;
       std::vector<float> unread(queries);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / heads, head = i % heads, s = slot_of[row];
+        const int64_t row = i / heads, head = i % heads, s = slot_of[row], first = i * queries;
         if (v && lives[row] > 0)
           mean_of.add(s, head, lives[row], v->const_data_ptr<T>() + row * v->stride(0) + head * v->stride(1));
         const float* mean = mean_of.of(s, head, lives[row]);
-        const PageCounts& limits = counts_of[s];
-        const int64_t total = (lives[row] + page - 1) / page;
-        std::fill(unread.begin(), unread.end(), kNone);
-        if (total > limits.most) {
-          const T* own_query = query + i * queries * width;
-          selected.select(i, lives[row], limits, own_query, queries, own, pinned, s, head);
-          is_read.assign(total - limits.newest, 0);
-          for (int64_t at = 0; at < limits.most - limits.newest; ++at) is_read[selected.of(i)[at]] = 1;
-          middles(own_query, queries, width, own.upper(s, head, 0), is_read, page, float(scale), unread.data());
+        pages.sums(i, s, head, lives[row], counts_of[s], query + first * width, queries, unread.data());
+        for (int64_t g = 0; g < queries; ++g) {
+          const int64_t at = (first + g) * width;
+          merge_value(mean, unread[g], width, before + at, logs[first + g], to + at, to_lse + first + g);
         }
-        for (int64_t at = i * queries; at < (i + 1) * queries; ++at)
-          merge_value(mean, unread[at - i * queries], width, before + at * width, logs[at], to + at * width, to_lse + at);
       }
     });
   });
