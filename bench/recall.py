@@ -4,9 +4,9 @@
     python -m bench.recall --model qwen2.5-coder-1.5b --tokens 16000 --tier /var/tmp
 
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
-others, `arkvale` selects pages. With --tier, arkvale runs a second time with its entries in files of that
-directory, which the operating system has in its cache, as after a prompt. Entries are random. Policies take turns, each
-in an engine of its own. Run it on an idle machine.
+others. `arkvale` selects pages, and runs a second time with the pages that it does not read estimated. With --tier, it
+runs a third time with its entries in files of that directory, which the operating system has in its cache, as after a
+prompt. Entries are random. Policies take turns, each in an engine of its own. Run it on an idle machine.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench.kv_steps import SLOTS, STEPS, WARM, fill
 from bench.results import keep, table
 from bench.steps import step_seconds
-from ringkv.base.kv import PAGES
+from ringkv.base.kv import PAGES, Unread
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -31,11 +31,12 @@ READ = 4  # a step reads one of so many tokens
 
 
 class Case(NamedTuple):
-    """A policy, the entries of its slots, and where they are."""
+    """A policy, the entries of its slots, where they are, and what becomes of pages that are not read."""
 
     policy: str
     live: int
     tier: str = "memory"
+    unread: Unread = "drop"
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,13 @@ class RecallFigure:
     slots_bytes: int  # in memory
     seconds: float
     over_kept: float  # the step over snapstream's
+    unread: Unread = "drop"
 
 
 def cases(tokens: int, tier: str | None) -> Iterator[Case]:
     yield Case("snapstream", tokens // READ)
     yield Case("arkvale", tokens)
+    yield Case("arkvale", tokens, unread="estimate")
     if tier:
         yield Case("arkvale", tokens, tier)
     yield Case("full", tokens)
@@ -65,6 +68,7 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
         kv_budget=None if case.policy == "full" else tokens // READ,
         kv_tier=case.tier if case.policy == "arkvale" else None,
         kv_page=page if case.policy == "arkvale" else None,
+        kv_unread=case.unread if case.policy == "arkvale" else None,
         prompt_tokens=case.live,
         output_tokens=STEPS + 1,
         prefix_store=0,
@@ -74,9 +78,8 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
     fill(engine, case.live)
     tier = "memory" if case.tier == "memory" else "file"
-    return RecallFigure(
-        case.policy, case.live, tier, engine.limits.slots_bytes, median(step_seconds(engine, STEPS, WARM)), 1
-    )
+    seconds = median(step_seconds(engine, STEPS, WARM))
+    return RecallFigure(case.policy, case.live, tier, engine.limits.slots_bytes, seconds, 1, case.unread)
 
 
 def main() -> None:
@@ -88,7 +91,7 @@ def main() -> None:
             found[case].append(measured(args.model, case, args.tokens, page=args.page))
             gc.collect()
             seconds = found[case][-1].seconds
-            print(f"round {turn + 1}: {case.policy}, {case.tier}: {1e3 * seconds:.1f} ms", flush=True)
+            print(f"round {turn + 1}: {case.policy}, {case.tier}, {case.unread}: {1e3 * seconds:.1f} ms", flush=True)
     kept = [one.seconds for one in found[every[0]]]
     figures = [_over(kept, rounds) for rounds in found.values()]
     workload = {
@@ -108,12 +111,13 @@ def _over(kept: Sequence[float], rounds: Sequence[RecallFigure]) -> RecallFigure
 
 
 def shown(figures: Sequence[RecallFigure]) -> str:
-    head = ("policy", "entries", "in", "bytes of slots in memory", "step", "over snapstream")
+    head = ("policy", "entries", "in", "unread pages", "bytes of slots in memory", "step", "over snapstream")
     lines = [
         (
             one.policy,
             f"{one.live:,}",
             one.tier,
+            one.unread if one.policy == "arkvale" else "",
             f"{one.slots_bytes:,}",
             f"{1e3 * one.seconds:.1f} ms",
             f"{one.over_kept:.2f}x",

@@ -29,4 +29,6 @@ def recall(rows: Sequence[ResultRow]) -> str:
 
 
 def _policy(one: ResultRow) -> str:
-    return f"{one['policy']}, pages of {one['page']}" if one["page"] != PAGES[0] else str(one["policy"])
+    pages = f"pages of {one['page']}" if one["page"] != PAGES[0] else ""
+    estimated = "the others estimated" if one.get("unread") == "estimate" else ""
+    return ", ".join(filter(None, (one["policy"], pages, estimated)))

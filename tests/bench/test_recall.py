@@ -11,7 +11,13 @@ from tests.bench.report.made import measured as rows_of
 from tests.engine import tiny
 
 
-@pytest.mark.parametrize("case", [Case("snapstream", 64), Case("arkvale", 256), Case("full", 256)], ids=str)
+CASES = (
+    *(Case("snapstream", 64), Case("arkvale", 256), Case("full", 256)),
+    Case("arkvale", 256, unread="estimate"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_policy_has_its_entries_and_is_timed(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.save(tmp_path, "Llama")
     monkeypatch.setattr(recall, "locate", lambda model: tmp_path)
@@ -20,15 +26,17 @@ def test_each_policy_has_its_entries_and_is_timed(case: Case, tmp_path: Path, mo
     vectors, item = 3 * 2 * 2, 2  # layers, heads, keys and values; bytes of bfloat16
     entries = 64 if case.policy == "snapstream" else 512  # the context
     beside = 512 // 32 * (vectors * 32 * item + 3 * 2 * 4) + 3 * 16 if case.policy == "arkvale" else 0
+    beside += 3 * 2 * 16 * 32 * 4 if case.unread == "estimate" else 0
     assert found.slots_bytes == 8 * (entries * vectors * 32 * item + beside)
 
 
 def test_a_tier_is_a_case_of_its_own_and_ratios_are_of_the_same_round() -> None:
-    assert [one.tier for one in cases(8000, "/disk")] == ["memory", "memory", "/disk", "memory"]
+    assert [one.tier for one in cases(8000, "/disk")] == ["memory", "memory", "memory", "/disk", "memory"]
+    assert [one.unread for one in cases(8000, "/disk")] == ["drop", "drop", "estimate", "drop", "drop"]
     rounds = [RecallFigure("arkvale", 8000, "memory", 10, seconds, 1) for seconds in (2.0, 9.0, 4.0)]
     one = _over([1.0, 3.0, 4.0], rounds)
     assert (one.seconds, one.over_kept) == (4.0, 2.0)
-    assert "| arkvale | 8,000 | memory | 10 | 4000.0 ms | 2.00x |" in shown([one])
+    assert "| arkvale | 8,000 | memory | drop | 10 | 4000.0 ms | 2.00x |" in shown([one])
 
 
 def test_the_table_has_the_bytes_in_memory_and_the_ratio_to_entries_that_were_kept() -> None:
@@ -40,9 +48,11 @@ def test_the_table_has_the_bytes_in_memory_and_the_ratio_to_entries_that_were_ke
 def test_a_run_with_other_pages_adds_its_rows_of_arkvale() -> None:
     row = {"model": "smollm2", "live": 8000, "tier": "memory", "slots_bytes": 1, "seconds": 0.03, "over_kept": 1.5}
     rows = [{**row, "policy": policy, "page": page} for page in (32, 16) for policy in ("snapstream", "arkvale")]
+    rows.append({**rows[-1], "unread": "estimate"})
     lines = report(rows_of("recall", *rows)).splitlines()[2:]
     assert [line.split("|")[2].strip() for line in lines if line.startswith("| Smol")] == [
         "snapstream",
         "arkvale",
         "arkvale, pages of 16",
+        "arkvale, pages of 16, the others estimated",
     ]
