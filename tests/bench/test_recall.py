@@ -10,7 +10,6 @@ from bench.report.recall import recall as report
 from tests.bench.report.made import measured as rows_of
 from tests.engine import tiny
 
-
 CASES = (
     *(Case("snapstream", 64), Case("arkvale", 256), Case("full", 256)),
     Case("arkvale", 256, unread="estimate"),

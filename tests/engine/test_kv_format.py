@@ -191,7 +191,9 @@ def test_rotation_alone_changes_no_logits(
         tiny.enter(engine, asked)
         logits.append(tiny.decode(engine, 30, forced=prompt(30, 5))[1])
     assert not torch.equal(*logits)
-    torch.testing.assert_close(*logits, rtol=0, atol=5e-6)
+    plain, rotated = logits
+    error = (rotated - plain).norm(dim=-1) / plain.norm(dim=-1)
+    assert error.max() < 2e-6, f"a step's logits differ by {error.max():.1e} of their norm; float32 rounds to 1.2e-7"
 
 
 def test_a_head_width_that_words_do_not_divide_is_refused_with_its_number(tmp_path: Path) -> None:
