@@ -30,5 +30,5 @@ def recall(rows: Sequence[ResultRow]) -> str:
 
 def _policy(one: ResultRow) -> str:
     pages = f"pages of {one['page']}" if one["page"] != PAGES[0] else ""
-    estimated = "the others estimated" if one.get("unread") == "estimate" else ""
+    estimated = "unread pages estimated" if one.get("unread") == "estimate" else ""
     return ", ".join(filter(None, (one["policy"], pages, estimated)))

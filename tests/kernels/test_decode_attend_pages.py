@@ -56,10 +56,15 @@ class Step:
         arguments = *self.after, self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
         return function(self.q, self.k, self.v, *arguments)
 
+    def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a slot after the step, float64."""
+        keys, values = (plane[slot, head].double() for plane in self.after[:2])
+        return keys, values
+
     def by_hand(self, row: int, head: int) -> tuple[list[int], Tensor]:
         """Return the pages that a head reads and its attention [G, D], in float64."""
         slot, live = int(SLOT[row]), int(LIVE[row])
-        keys, values = (plane[slot, head].double() for plane in self.after[:2])
+        keys, values = self.vectors(slot, head)
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 

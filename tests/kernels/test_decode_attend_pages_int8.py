@@ -50,13 +50,17 @@ class Step:
         numbers = self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.scale
         return function(self.q, self.k, self.v, *self.after, *numbers)
 
+    def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
+        """Return the decoded keys and values of a slot after the step, float64."""
+        center, *first = self.centers[slot, head].unflatten(0, (-1, self.q.shape[-1])).unbind(0)
+        keys, values = (decode(*self.after[at : at + 2])[slot, head].double() for at in (0, 2))
+        keys[:3] = torch.stack(first[:3]).double()
+        return keys + center.double(), values
+
     def by_hand(self, row: int, head: int) -> tuple[list[int], Tensor]:
         """Return the pages that a head reads and its attention [G, D], in float64."""
         slot, live = int(SLOT[row]), int(LIVE[row])
-        width = self.q.shape[-1]
-        center, *first = self.centers[slot, head].unflatten(0, (-1, width)).unbind(0)
-        keys, values = (decode(*self.after[at : at + 2])[slot, head].double() for at in (0, 2))
-        keys[:3] = torch.stack(first[:3]).double()
+        keys, values = self.vectors(slot, head)
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 
@@ -64,7 +68,7 @@ class Step:
         between = first_choices(promised, self.pins[slot, head])
         pages = sorted([*range(LEADING), *between, *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
-        weights = (q @ (keys[entries] + center.double()).T * self.scale).softmax(-1)
+        weights = (q @ keys[entries].T * self.scale).softmax(-1)
         return pages, weights @ values[entries]
 
 

@@ -9,13 +9,16 @@ from torch import Tensor
 from ringkv.base.cache_spec import MEANS
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from ringkv.kernels.decode_attend_pages import reference as attend_pages
+from ringkv.kernels.decode_attend_pages_int8 import reference as attend_pages_int8
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.unread_pages import add_unread_pages, reference
+from tests.kernels import test_decode_attend_pages_int8 as int8
 from tests.kernels.test_decode_attend_pages import (
     LEADING,
     LIVE,
     NEWEST,
     PAGE,
+    READ,
     ROWS,
     SLOT,
     Step,
@@ -39,12 +42,18 @@ def by_reference(read: Partial, *others):  # type: ignore[no-untyped-def]
 
 
 def added(  # type: ignore[no-untyped-def]
-    kernel, step: Step, means: Tensor, most: int = 20, v: Tensor | None = None, read: Partial | None = None
+    kernel,
+    step: Step | int8.Step,
+    means: Tensor,
+    most: int = READ,
+    v: Tensor | None = None,
+    read: Partial | None = None,
 ) -> Partial:
     """Return the estimate with what was read, by default nothing."""
     nothing = Partial(torch.zeros_like(step.q), torch.full(step.q.shape[:-1], float("-inf")))
-    arguments = step.digests, step.pins, counts(step.is_mean, most), SLOT, LIVE, PAGE, step.q.shape[-1] ** -0.5
-    return Partial(*kernel(read or nothing, step.q, v, means, *arguments))
+    centers = step.centers if isinstance(step, int8.Step) else None
+    numbers = counts(step.is_mean, most), SLOT, LIVE, PAGE, step.q.shape[-1] ** -0.5
+    return Partial(*kernel(read or nothing, step.q, v, means, centers, step.digests, step.pins, *numbers))
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
@@ -61,12 +70,39 @@ def test_a_page_counts_as_the_middle_of_its_digest_so_often_as_it_has_entries(  
             digests, q = step.digests[slot, head].double(), step.q[row, head].double()
             chosen = first_choices(promises(q, digests[: total - NEWEST]), step.pins[slot, head])
             left = [page for page in range(LEADING, total - NEWEST) if page not in chosen]
-            assert len(left) == total - 20
+            assert len(left) == total - READ
             weights = sum(PAGE * (q @ digests[page].mean(0) / math.sqrt(width)).exp() for page in left)
             assert isinstance(weights, Tensor)
             torch.testing.assert_close(lse[row, head].double(), weights.log(), atol=close, rtol=close)
             assert (out[row, head] == means[slot, head, int(LIVE[row]) % MEANS].to(dtype)).all()
     assert (lse[1] == float("-inf")).all()
+
+
+@pytest.mark.parametrize(("form", "attend"), [(Step, attend_pages), (int8.Step, attend_pages_int8)])
+def test_an_estimate_has_its_share_of_the_softmax_beside_what_was_read(kernel, form, attend) -> None:  # type: ignore[no-untyped-def]
+    step = form(width=128)
+    read, scale = Partial(*step.run(attend)), 128**-0.5
+    means = torch.randn(ROWS, step.q.shape[1], MEANS, 128)
+    found = added(kernel, step, means, read=read)
+    shares = []
+    for row in (0, 2):
+        slot, live = int(SLOT[row]), int(LIVE[row])
+        for head in range(step.q.shape[1]):
+            pages, _ = step.by_hand(row, head)
+            keys, values = step.vectors(slot, head)
+            q, mean = step.q[row, head].double(), means[slot, head, live % MEANS].double()
+            entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
+            others = [page for page in range(math.ceil(live / PAGE)) if page not in pages]
+            middles = step.digests[slot, head, others].double().mean(1).repeat_interleave(PAGE, 0)
+            if form is int8.Step:
+                middles += step.centers[slot, head, :128].double()
+            scores = q @ torch.cat((keys[entries], middles)).T * scale
+            every = torch.cat((values[entries], mean.expand(len(middles), 128)))
+            torch.testing.assert_close(found.out[row, head].double(), scores.softmax(-1) @ every, atol=1e-2, rtol=1e-2)
+            torch.testing.assert_close(found.lse[row, head].double(), scores.logsumexp(-1), atol=1e-2, rtol=1e-2)
+            shares.append(scores.softmax(-1)[:, len(entries) :].sum(-1))
+    assert torch.stack(shares).min() > 0.05
+    assert torch.stack(shares).max() < 0.95
 
 
 def test_nothing_is_left_if_a_step_reads_all_pages(kernel) -> None:  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, SKIPPED, Pages, Pl
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, REVIEWING, WATCHING, KVChoice
 from ringkv.models.config import ModelConfig, parse_config
-from ringkv.models.slot_formats import check_slot_format, policies_of_requests
+from ringkv.models.slot_formats import check_drafts, check_slot_format, policies_of_requests
 from ringkv.plan.complete import complete
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest, report
@@ -118,6 +118,7 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
         (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier /tmp is for kv_policy arkvale, and it is snapkv"),
         (Options(kv_policy="snapkv", kv_read=512, kv_format="fp8"), "nor is kv_read; choose plain or int8"),
         (Options(kv_policy="arkvale", kv_page=20), "kv_page is 20; it must be one of 32, 16"),
+        (Options(kv_policy="arkvale", kv_unread="no"), "kv_unread is 'no'; it must be one of drop, estimate"),
         (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier /nowhere is not a directory; create it, or choose"),
         (Options(kv_policy="arkvale", kv_format="int4"), "kv_policy arkvale is not implemented for kv_format int4"),
         (Options(kv_policy="arkvale", kv_heads="global"), "arkvale keeps every token, so heads are equal"),
@@ -139,6 +140,12 @@ def test_pages_that_cannot_be_are_refused(options: Options, message: str) -> Non
 def test_pages_and_heads_of_different_lengths_are_accepted_on_a_gpu(options: Options) -> None:
     found = complete(Path("model"), SMOLLM2, replace(options, device="cuda:0")).slot_format
     assert bool(found.pages) != found.by_head
+
+
+def test_drafts_are_fewer_than_the_means_from_which_they_are_taken_back() -> None:
+    slots = SlotFormat(pages=Pages(32, estimated=True))
+    check_drafts(slots, 15)
+    assert refused(check_drafts, slots, 16)[0].startswith("speculate 16 is not possible with kv_unread estimate")
 
 
 def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:

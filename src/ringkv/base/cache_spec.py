@@ -320,8 +320,8 @@ class LayerGroup(NamedTuple):
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def _beside_bytes(self, entries: int, item: int) -> int:
-        """Return the bytes of a slot and layer beside its planes: where heads are, or digests, pins and counts, or
-        queries and what reviews note, or positions."""
+        """Return the bytes of a slot and layer beside its planes: where heads are, or digests, pins, counts and means,
+        or queries and what reviews note, or positions."""
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:

@@ -1,7 +1,7 @@
 """Decode attention that reads some pages of a slot whose entries are int8.
 
-Digests are of keys as they are decoded, not rotated, minus their center: it adds the same to the scores of all pages.
-Rotated keys differ as much in each element, so their bounds would be looser.
+Digests are of keys as they are decoded, not rotated, minus their center: it adds the same to the scores of all pages,
+and `add_unread_pages` adds that. Rotated keys differ as much in each element, so their bounds would be looser.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot in P pages, D
 head_dim.

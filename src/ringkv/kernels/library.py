@@ -22,8 +22,8 @@ _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tens
 LIBRARY.define("decode_attend_pages" + _PAGES)
 LIBRARY.define("decode_attend_pages_any" + _PAGES)
 _UNREAD = (
-    "(Tensor out, Tensor lse, Tensor q, Tensor? v, Tensor(a!) means, Tensor digests, Tensor pins, Tensor counts,"
-    " Tensor slot, Tensor live, int page, float scale) -> (Tensor, Tensor)"
+    "(Tensor out, Tensor lse, Tensor q, Tensor? v, Tensor(a!) means, Tensor? centers, Tensor digests, Tensor pins,"
+    " Tensor counts, Tensor slot, Tensor live, int page, float scale) -> (Tensor, Tensor)"
 )
 LIBRARY.define("add_unread_pages" + _UNREAD)
 LIBRARY.define("add_unread_pages_any" + _UNREAD)

@@ -20,6 +20,7 @@ def add_unread_pages(
     q: Tensor,
     v: Tensor | None,
     means: Tensor,
+    centers: Tensor | None,
     digests: Tensor,
     pins: Tensor,
     counts: Tensor,
@@ -34,12 +35,13 @@ def add_unread_pages(
     about the denominator that it has over all entries. Without unread pages the others get too much weight.
 
     means: float32 [S, H, MEANS, D], the mean of the first n values of a slot at n modulo MEANS; that with v [B, H, D],
-    the newest of `live` values, is written. Older means stay, so that drafts can be taken back. page: its entries. For
-    other arguments see `decode_attend_pages`, which must have run.
+    the newest of `live` values, is written. Older means stay, so that drafts can be taken back. centers: float32
+    [S, H, at least D] whose first D elements digests lack, as those of `EncodedPlanes`; None if digests are of whole
+    keys. page: its entries. For other arguments see `decode_attend_pages`, which must have run.
 
     If all pages were read, `read` is returned bit for bit.
     """
-    arguments = v, means, digests, pins, counts, slot, live, page, scale
+    arguments = v, means, centers, digests, pins, counts, slot, live, page, scale
     return Partial(*plain.operator("add_unread_pages", q)(*read, q, *arguments))
 
 
@@ -49,6 +51,7 @@ def reference(
     q: Tensor,
     v: Tensor | None,
     means: Tensor,
+    centers: Tensor | None,
     digests: Tensor,
     pins: Tensor,
     counts: Tensor,
@@ -71,6 +74,9 @@ def reference(
     unread = found.masked_fill(~is_counted, float("-inf")).logsumexp(-1)
     value = means[rows, :, count % MEANS][:, :, None].expand_as(q)
     is_estimated = unread > float("-inf")  # else a stale mean must not matter, not even if it is NaN
+    if centers is not None:
+        of_centers = (q.float() @ centers[rows, :, : q.shape[-1], None])[..., 0] * scale
+        unread = unread + of_centers.where(is_estimated, 0)
     return merge(Partial(out, lse), Partial(value.where(is_estimated[..., None], 0), unread))
 
 

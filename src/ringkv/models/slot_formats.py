@@ -5,7 +5,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from ringkv.base.cache_spec import IN_CHUNKS, IN_PAGES, LATENT_FORMATS, WIDTH_UNITS, LayerGroup, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import (
+    IN_CHUNKS,
+    IN_PAGES,
+    LATENT_FORMATS,
+    MEANS,
+    WIDTH_UNITS,
+    LayerGroup,
+    PlaneFormat,
+    SlotFormat,
+)
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import CALIBRATED, POLICIES, REVIEWING, WATCHING, HeadBudgets, KVChoice, Layouts
 from ringkv.base.page_counts import most_read
@@ -56,6 +65,12 @@ def check_drafts(slots: SlotFormat, drafts: int) -> None:
     if drafts and slots.pages and slots.pages.resident:
         raise InvalidRequest(
             f"speculate {drafts} is not implemented for kv_tier memory on a GPU; choose 0, or leave kv_tier out",
+            "speculate",
+        )
+    if slots.pages and slots.pages.estimated and drafts >= MEANS:
+        raise InvalidRequest(
+            f"speculate {drafts} is not possible with kv_unread estimate, which keeps {MEANS} means: choose at most "
+            f"{MEANS - 1}, or kv_unread drop",
             "speculate",
         )
     if drafts and slots.is_reviewed:

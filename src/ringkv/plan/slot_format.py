@@ -4,7 +4,7 @@ from typing import get_args
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY, SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, PAGES, WATCHING, KVChoice
+from ringkv.base.kv import CALIBRATED, PAGES, UNREAD, WATCHING, KVChoice
 from ringkv.base.page_counts import resident_pages
 from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
 from ringkv.plan.checks import at_least, one_of
@@ -65,4 +65,5 @@ def _pages(settings: SlotSettings) -> Pages:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY, estimated=settings.kv_unread == "estimate")
+    unread = one_of(UNREAD, "kv_unread", settings.kv_unread, "drop")
+    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY, estimated=unread == "estimate")

@@ -59,7 +59,7 @@ def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
         {"prompt_tokens": 900},
         {"prefill_workspace": 1500, "prompt_tokens": 4000},
         {"kv_policy": "arkvale", "kv_page": 16, "prompt_tokens": 1000},
-        {"kv_policy": "arkvale", "kv_tier": "/tmp"},
+        {"kv_policy": "arkvale", "kv_tier": "/tmp", "kv_unread": "estimate"},
         {"kv_policy": "h2o", "kv_review": 17},
         {"kv_heads": "global"},
         {"kv_format": "int8", "dtype": "float32"},

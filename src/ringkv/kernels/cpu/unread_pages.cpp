@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "attend_blocks.h"
+#include "encoded_attend.h"
 #include "pages.h"
 
 namespace ringkv {
@@ -95,8 +95,12 @@ class Means {
 template <typename T>
 class UnreadPages {
  public:
-  UnreadPages(int64_t heads, const at::Tensor& digests, const at::Tensor& pins, int64_t page, double scale)
-      : digests_(digests), pins_(pins), selected_(heads, page, scale), page_(page), scale_(float(scale)) {}
+  // `centers`: what digests lack, if anything.
+  UnreadPages(int64_t heads, const std::optional<at::Tensor>& centers, const at::Tensor& digests,
+              const at::Tensor& pins, int64_t page, double scale)
+      : digests_(digests), pins_(pins), selected_(heads, page, scale), page_(page), scale_(float(scale)) {
+    if (centers) centers_.emplace(*centers, digests_.width);
+  }
 
   // `head`: row * heads + head of the queries [queries, width]; `s` and `h`: its slot and its head there.
   void sums(int64_t head, int64_t s, int64_t h, int32_t live, const PageCounts& counts, const T* query, int64_t queries,
@@ -110,9 +114,17 @@ class UnreadPages {
     is_read.assign(total - counts.newest, 0);
     for (int64_t i = 0; i < counts.most - counts.newest; ++i) is_read[selected_.of(head)[i]] = 1;
     middles(query, queries, digests_.width, digests_.upper(s, h, 0), is_read, page_, scale_, to);
+    if (centers_) add(centers_->of(s, h), query, queries, to);
   }
 
  private:
+  // Adds the score of a center to the log-sum-exp of each query.
+  void add(const float* center, const T* query, int64_t queries, float* to) const {
+    for (int64_t g = 0; g < queries; ++g)
+      if (to[g] != kNone) to[g] += scale_ * dot(query + g * digests_.width, center, digests_.width);
+  }
+
+  std::optional<Centers> centers_;
   const Digests<T> digests_;
   const Pins pins_;
   SelectedPages selected_;
@@ -133,14 +145,15 @@ void merge_value(const float* value, float unread, int64_t width, const T* read,
 
 std::tuple<at::Tensor, at::Tensor> add_unread_pages(const at::Tensor& read, const at::Tensor& read_lse,
                                                     const at::Tensor& q, const std::optional<at::Tensor>& v,
-                                                    at::Tensor means, const at::Tensor& digests,
-                                                    const at::Tensor& pins, const at::Tensor& counts,
-                                                    const at::Tensor& slot, const at::Tensor& live, int64_t page,
-                                                    double scale) {
+                                                    at::Tensor means, const std::optional<at::Tensor>& centers,
+                                                    const at::Tensor& digests, const at::Tensor& pins,
+                                                    const at::Tensor& counts, const at::Tensor& slot,
+                                                    const at::Tensor& live, int64_t page, double scale) {
   TORCH_CHECK(q.size(-1) % kStep == 0, "add_unread_pages: head_dim must be a multiple of ", kStep);
   TORCH_CHECK(means.scalar_type() == at::kFloat && means[0][0].is_contiguous() && digests[0][0].is_contiguous(),
               "add_unread_pages: float32 means and contiguous digests expected");
-  TORCH_CHECK(!v || v->stride(2) == 1, "add_unread_pages: a new value's elements must be contiguous");
+  TORCH_CHECK((!v || v->stride(2) == 1) && (!centers || centers->stride(2) == 1),
+              "add_unread_pages: the elements of a new value and of a center must be contiguous");
   const auto cq = q.contiguous(), cc = int32(counts), cs = int32(slot), cl = int32(live);
   const auto *slot_of = cs.const_data_ptr<int32_t>(), *lives = cl.const_data_ptr<int32_t>();
   const auto* counts_of = reinterpret_cast<const PageCounts*>(cc.const_data_ptr<int32_t>());
@@ -151,7 +164,7 @@ std::tuple<at::Tensor, at::Tensor> add_unread_pages(const at::Tensor& read, cons
   const Means mean_of(means);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    UnreadPages<T> pages(rows * heads, digests, pins, page, scale);
+    UnreadPages<T> pages(rows * heads, centers, digests, pins, page, scale);
     const T *query = cq.const_data_ptr<T>(), *before = from.const_data_ptr<T>();
     T* to = out.template data_ptr<T>();
     float* to_lse = lse.template data_ptr<float>();
