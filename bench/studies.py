@@ -38,6 +38,9 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     "lookups-16-qwen": {"kv_page": 16},
     "pages-16-longbench-qwen": {"kv_page": 16},
     "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
+    "dropped-qwen": {"kv_page": 16},
+    "estimate-30k-qwen": {"kv_unread": "estimate"},
+    "estimate-16-30k-qwen": {"kv_page": 16, "kv_unread": "estimate"},
 }
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
@@ -226,6 +229,9 @@ ABOUT: Mapping[str, str] = {
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
     "lookups-16-qwen": "Look-ups of lookups-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "estimate-qwen": "140 other UUIDs, a quarter read in pages of 16, the rest estimated, Qwen2.5-Coder-1.5B",
+    "dropped-qwen": "UUIDs of estimate-qwen, a quarter read in pages of 16, the rest dropped, Qwen2.5-Coder-1.5B",
+    "estimate-30k-qwen": "Pass keys of passkeys-30k-qwen, pages that are not read estimated, Qwen2.5-Coder-1.5B",
+    "estimate-16-30k-qwen": "Pass keys of estimate-30k-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "pages-16-longbench-qwen": "LongBench of pages-longbench-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
@@ -266,6 +272,11 @@ STUDIES: Mapping[str, Study] = {
     "lookups-16-qwen": Study(QWEN, LOOKED_UP, later("4x"), (10_240,), ("next",), count=30, seed=8),
     "estimate-qwen": Study(
         QWEN, ("dictionary_140",), [FULL, Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12
+    ),
+    "dropped-qwen": Study(QWEN, ("dictionary_140",), [Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12),
+    **dict.fromkeys(
+        ("estimate-30k-qwen", "estimate-16-30k-qwen"),
+        Study(QWEN, ("passkeys",), [Cell(PAGED, "1024"), Cell(PAGED, "512")], (30_000,), ("next",), count=20, seed=7),
     ),
     "pages-longbench-qwen": Study(QWEN, ("longbench",), at_a_quarter(), (8192,), count=26, seed=9),
     "pages-16-longbench-qwen": Study(QWEN, ("longbench",), [Cell(PAGED, "4x")], (8192,), count=26, seed=9),

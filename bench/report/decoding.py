@@ -21,7 +21,7 @@ def speculation(rows: Sequence[ResultRow]) -> str:
         )
         for text, found in texts.items()
     ]
-    return table(("model", "text", f"tokens per pass at {temperatures}", "throughput"), lines)
+    return table(("model", "text", f"tokens per pass at temperature {temperatures}", "throughput"), lines)
 
 
 def kv_format(rows: Sequence[ResultRow]) -> str:

@@ -1,4 +1,5 @@
 import re
+import signal
 import subprocess
 import sys
 
@@ -82,6 +83,11 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
     after_torch = program("import atexit, os, torch; atexit.register(os.write, 1, b'bye')", command)
     assert after_torch.returncode == plain.returncode == status
     assert (after_torch.stdout, after_torch.stderr) == (plain.stdout + "bye", plain.stderr)
+
+
+def test_ctrl_c_in_an_exit_function_prints_nothing() -> None:
+    done = program("import atexit, signal, torch; atexit.register(signal.raise_signal, signal.SIGINT)", "--version")
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 @pytest.mark.parametrize(

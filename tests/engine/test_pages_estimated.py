@@ -16,7 +16,8 @@ from ringkv.models.config import load_config
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.slot_format import with_residents
 from tests.engine import tiny
-from tests.engine.test_pages import CAPACITY, KV, PAGE, assert_drafts_change_nothing, decoded
+from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
+from tests.engine.test_pages import CAPACITY, KV, PAGE, ROCKET, assert_drafts_change_nothing, decoded
 from tests.engine.test_poisoned import poison_all
 
 
@@ -51,6 +52,23 @@ def test_estimated_pages_bring_logits_nearer_to_those_of_the_full_cache(
     found = decoded(estimating, KV) - full
     assert not found[0].any()  # the prompt's own logits
     assert 0 < found[1:].norm() < 0.8 * without[1:].norm()
+
+
+def test_unread_pages_of_a_compressed_prompt_are_estimated(estimating: LocalEngine, llama_dir: Path) -> None:
+    some = replace(ROCKET, read=64)
+    whole, found = decoded(estimating, ROCKET), decoded(estimating, some)
+    without = decoded(built(llama_dir, form_of(estimating), "drop"), some)
+    assert 0 < (found - whole).norm() < 0.8 * (without - whole).norm()
+    assert_means(estimating, 0, 112 + 40)
+
+
+def test_layers_with_a_window_have_no_pages_to_estimate(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Gemma3", **GEMMA3, rope_parameters=GEMMA3_ROPES)
+    engine = built(tmp_path, "plain", "estimate")
+    full = decoded(engine, replace(KV, policy="full", budget=None))
+    without, found = (decoded(one, KV) - full for one in (built(tmp_path, "plain", "drop"), engine))
+    assert {group.window is None for group in engine.model.groups if group.pages} == {True}
+    assert 0 < found.norm() < without.norm()
 
 
 def test_a_slot_has_the_mean_of_its_values(estimating: LocalEngine) -> None:

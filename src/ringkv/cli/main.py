@@ -2,12 +2,14 @@
 
 import atexit
 import os
+import signal
 import sys
 
 
 def main() -> None:
     status = _run()
     if "torch" in sys.modules:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in an exit function ends the process without a traceback
         atexit._run_exitfuncs()
         os._exit(status)  # skips torch's teardown, which takes half a second
     sys.exit(status)

@@ -163,7 +163,7 @@ class PageSettings:
             str,
             "WHERE",
             "Where arkvale keeps all entries: memory (of a GPU's host, pinned), or a directory of a local disk",
-            fallback="memory; on a GPU its own",
+            fallback="the device's memory",
         ),
     ] = None
 
