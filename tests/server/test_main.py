@@ -243,7 +243,7 @@ def _noting(lines: Iterator[str], into: "Queue[str]") -> Iterator[str]:
 def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build_sluggish") as process, ThreadPoolExecutor(8) as pool:
         url, came = address(process), Queue[str]()
-        answers = [pool.submit(streamed, url, 20, came) for _ in range(8)]  # four run, four wait
+        answers = [pool.submit(streamed, url, 60, came) for _ in range(8)]  # four run for 3 s, four wait
         came.get(timeout=10)
         assert within(10, lambda: 'ringkv_requests_waiting{model="echo"} 4.0' in httpx.get(f"{url}/metrics").text)
         for one in (psutil.Process(process.pid), *engines(process)):  # as systemd does
