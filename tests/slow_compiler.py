@@ -38,6 +38,6 @@ def _runs(number: int) -> bool:
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
     """Return whether a condition holds within so many seconds."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return condition()
+    return holds

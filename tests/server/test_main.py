@@ -169,9 +169,9 @@ def engines(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return condition()
+    return holds
 
 
 def test_an_engine_that_dies_ends_its_streams_with_an_error_and_is_started_again(
@@ -225,10 +225,10 @@ def test_a_signal_while_there_is_no_engine_is_not_reported_as_success(tmp_path: 
     assert "EngineDied: the engine process was killed" in log
 
 
-def streamed(url: str, count: int, into: "Queue[str]") -> str:
+def streamed(http: httpx.Client, count: int, into: "Queue[str]") -> str:
     """Complete `count` tokens, noting in `into` when the first has come, and return the finish reason."""
     body = {"prompt": "abc", "max_tokens": count, "stream": True}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=30) as answer:
+    with http.stream("POST", "/v1/completions", json=body) as answer:
         events = [line for line in _noting(answer.iter_lines(), into) if line.startswith("data: {")]
     return str(json.loads(events[-1].removeprefix("data: "))["choices"][0]["finish_reason"])
 
@@ -241,15 +241,19 @@ def _noting(lines: Iterator[str], into: "Queue[str]") -> Iterator[str]:
 
 
 def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir: Path) -> None:
-    with program(tmp_path, model_dir, "build_sluggish") as process, ThreadPoolExecutor(8) as pool:
-        url, came = address(process), Queue[str]()
-        answers = [pool.submit(streamed, url, 60, came) for _ in range(8)]  # four run for 3 s, four wait
+    with (
+        program(tmp_path, model_dir, "build_sluggish") as process,
+        httpx.Client(base_url=address(process), timeout=30) as http,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        came = Queue[str]()
+        answers = [pool.submit(streamed, http, 60, came) for _ in range(8)]  # four run for 3 s, four wait
         came.get(timeout=10)
-        assert within(10, lambda: 'ringkv_requests_waiting{model="echo"} 4.0' in httpx.get(f"{url}/metrics").text)
+        assert within(10, lambda: 'ringkv_requests_waiting{model="echo"} 4.0' in http.get("/metrics").text)
         for one in (psutil.Process(process.pid), *engines(process)):  # as systemd does
             one.send_signal(signal.SIGTERM)
-        assert within(5, lambda: httpx.get(f"{url}/ready").status_code == 503)
-        late = httpx.post(f"{url}/v1/completions", json={"prompt": "late"})
+        assert within(5, lambda: http.get("/ready").status_code == 503)
+        late = http.post("/v1/completions", json={"prompt": "late"})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
         assert 1 <= int(late.headers["retry-after"]) <= 30
         assert [answer.result(timeout=20) for answer in answers] == ["length"] * 8
@@ -257,9 +261,13 @@ def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir
 
 
 def test_at_the_deadline_running_answers_end_with_abort(tmp_path: Path, model_dir: Path) -> None:
-    with program(tmp_path, model_dir, "build_sluggish", drain_seconds=0.3) as process, ThreadPoolExecutor(6) as pool:
-        url, came = address(process), Queue[str]()
-        answers = [pool.submit(streamed, url, 500, came) for _ in range(4)]
+    with (
+        program(tmp_path, model_dir, "build_sluggish", drain_seconds=0.3) as process,
+        httpx.Client(base_url=address(process), timeout=30) as http,
+        ThreadPoolExecutor(6) as pool,
+    ):
+        came = Queue[str]()
+        answers = [pool.submit(streamed, http, 500, came) for _ in range(4)]
         for _ in range(4):
             came.get(timeout=10)
         process.send_signal(signal.SIGTERM)

@@ -92,9 +92,9 @@ def waited(event: Event) -> None:
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return condition()
+    return holds
 
 
 @pytest.mark.parametrize("grammar", [SCHEMA, regex("[ab]{3}c?"), choice(["yes", "no"])])
