@@ -5,22 +5,26 @@
 
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
 others. `arkvale` selects pages, and runs a second time with the pages that it does not read estimated. With --tier, it
-runs a third time with its entries in files of that directory, which the operating system has in its cache, as after a
-prompt. Entries are random. Policies take turns, each in an engine of its own. Run it on an idle machine.
+runs with its entries in files of that directory, which the operating system has in its cache, as after a prompt; then
+also after they were taken out of memory before each step. Entries are random. Policies take turns, each in an engine of
+its own. Run it on an idle machine.
 """
 
 import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 from bench.kv_steps import SLOTS, STEPS, WARM, fill
+from bench.page_out import page_out
 from bench.results import keep, table
 from bench.steps import step_seconds
 from ringkv.base.kv import PAGES, Unread
 from ringkv.engine.build import build
+from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
@@ -28,6 +32,7 @@ from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
 READ = 4  # a step reads one of so many tokens
+COLD_STEPS = 4
 
 
 class Case(NamedTuple):
@@ -37,6 +42,7 @@ class Case(NamedTuple):
     live: int
     tier: str = "memory"
     unread: Unread = "drop"
+    is_cold: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ def cases(tokens: int, tier: str | None) -> Iterator[Case]:
     yield Case("arkvale", tokens, unread="estimate")
     if tier:
         yield Case("arkvale", tokens, tier)
+        yield Case("arkvale", tokens, tier, is_cold=True)
     yield Case("full", tokens)
 
 
@@ -77,9 +84,13 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
     )
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
     fill(engine, case.live)
-    tier = "memory" if case.tier == "memory" else "file"
-    seconds = median(step_seconds(engine, STEPS, WARM))
+    tier = "memory" if case.tier == "memory" else "file, cold" if case.is_cold else "file"
+    seconds = median(_cold_steps(engine) if case.is_cold else step_seconds(engine, STEPS, WARM))
     return RecallFigure(case.policy, case.live, tier, engine.limits.slots_bytes, seconds, 1, case.unread)
+
+
+def _cold_steps(engine: LocalEngine) -> list[float]:
+    return step_seconds(engine, COLD_STEPS, 0, partial(page_out, engine))
 
 
 def main() -> None:
@@ -90,8 +101,8 @@ def main() -> None:
         for case in every:
             found[case].append(measured(args.model, case, args.tokens, page=args.page))
             gc.collect()
-            seconds = found[case][-1].seconds
-            print(f"round {turn + 1}: {case.policy}, {case.tier}, {case.unread}: {1e3 * seconds:.1f} ms", flush=True)
+            one = found[case][-1]
+            print(f"round {turn + 1}: {case.policy}, {one.tier}, {case.unread}: {1e3 * one.seconds:.1f} ms", flush=True)
     kept = [one.seconds for one in found[every[0]]]
     figures = [_over(kept, rounds) for rounds in found.values()]
     workload = {

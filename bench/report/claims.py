@@ -5,7 +5,9 @@ A claim is judged only if there are enough prompts for an interval. Intervals ar
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
+from statistics import fmean as mean
 from typing import NamedTuple
 
 from bench.results import table
@@ -19,7 +21,6 @@ TaskScores = Mapping[str, Scores]  # by task
 StudyRecords = Mapping[str, Sequence[Record]]  # by study
 Judgement = tuple[str, str]  # the result, and the verdict
 
-NEAR = -3.0  # percent of the full cache's mean
 HALF = 50.0  # percent of the loss
 MET, TOO_FEW, NOISE, NOT_YET = "met", "too few prompts", "not distinguishable", "not answered yet"
 HEAD = ("claim", "prompts", "found", "verdict")
@@ -29,7 +30,10 @@ TUNED_ON = ("niah_single_2", "niah_multikey_1", "niah_single_3", "niah_multikey_
 
 
 class Claim(NamedTuple):
-    """A claim about one study. caches: labels of the cells whose scores on the same prompts `judge` compares."""
+    """A claim about one study. caches: labels of the cells whose scores on the same prompts `judge` compares.
+
+    full: another study with the same prompts, whose scores of the full cache are compared.
+    """
 
     text: str
     study: str
@@ -38,9 +42,11 @@ class Claim(NamedTuple):
     without: tuple[str, ...] = ()
     only: str = ""  # tasks whose names begin with this
     place: str = "inside"
+    full: str = ""
 
     def row(self, answers: StudyRecords) -> tuple[str, str, str, str]:
-        found = paired_scores(answers.get(self.study, ()), self.caches, self.place)
+        records = [*answers.get(self.study, ()), *(one for one in answers.get(self.full, ()) if one.cell == "full")]
+        found = paired_scores(records, self.caches, self.place)
         kept = {task: found[task] for task in found if task.startswith(self.only) and task not in self.without}
         prompts = sum(map(len, kept.values()))
         return (self.text, f"{prompts}", *(self.judge(kept) if kept else (NOT_YET, "")))
@@ -70,10 +76,33 @@ def paired_scores(records: Iterable[Record], caches: Sequence[str], place: str =
     return found
 
 
-def near(found: TaskScores) -> Judgement:
-    """Judge by the mean whether the first cache is within 3% of the second's mean."""
+def within_share(percent: float, found: TaskScores) -> Judgement:
+    """Judge by the mean whether the first cache loses at most so many percent of the second's mean."""
     lost = share_of([[(ours - full, full) for ours, full in task] for task in found.values()])
-    return _judge_interval(lost, "%", lambda one: _verdict(one.mean >= NEAR))
+    return _judge_interval(lost, "%", lambda one: _verdict(one.mean >= -percent))
+
+
+def within_points(most: float, found: TaskScores) -> Judgement:
+    """Judge by the mean whether the first cache loses at most so many points against the second."""
+    lost = mean_of([_differences(task) for task in found.values()])
+    return _judge_interval(lost, " points", lambda one: _verdict(one.mean >= -most))
+
+
+def at_least(percent: float, found: TaskScores) -> Judgement:
+    """Judge by the mean whether the only cache scores so many percent."""
+    mean = mean_of([[one for (one,) in task] for task in found.values()])
+    return _judge_interval(mean, "%", lambda one: _verdict(one.mean >= percent))
+
+
+def no_worse_on_average(found: TaskScores) -> Judgement:
+    """Judge `no_worse` by the means of the first half of the caches and of the second, for each prompt."""
+    halves = {task: [_halves(one) for one in scores] for task, scores in found.items()}
+    return no_worse(halves)
+
+
+def _halves(scores: tuple[float, ...]) -> tuple[float, float]:
+    middle = len(scores) // 2
+    return mean(scores[:middle]), mean(scores[middle:])
 
 
 def no_worse(found: TaskScores) -> Judgement:
@@ -120,6 +149,7 @@ def _claims() -> Iterator[Claim]:
     first, later = "longbench-qwen", "choosing-longbench-qwen"
     at4, wide4 = "snapstream 4x", "snapstream 4x window=64"
     text = "1/4 is within 3% of the full cache on LongBench"
+    near = partial(within_share, 3)
     yield Claim(text, later, near, (at4, "full"))
     yield Claim(f"{text}, without `lcc`", later, near, (at4, "full"), ("lcc",))
     yield Claim(f"{text}, window 64", first, near, (wide4, "full"))
@@ -151,4 +181,48 @@ def _claims() -> Iterator[Claim]:
     yield Claim(text, "layouts-qwen", no_worse, ("snapstream 192", "snapstream 192 elastic=False"))
 
 
-CLAIMS = tuple(_claims())
+def _recall_claims() -> Iterator[Claim]:
+    """Yield claims about `arkvale`, which reads a share of the entries, and about policies that watch decoding."""
+    half, quarter = (("arkvale 2x", "full"), ("arkvale 4x", "full"))
+    for only, text in (("", "4 tasks of RULER"), ("registers", "640 registers")):
+        study = "lookups-qwen" if only else "later-qwen"
+        for caches, share, most in ((half, "1/2", 3), (quarter, "1/4", 6)):
+            judge = partial(within_points, most)
+            yield Claim(
+                f"question later, {text}: arkvale {share} loses at most {most} points", study, judge, caches,
+                only=only, place="next",
+            )  # fmt: skip
+    for study, pages in (
+        ("lookups-qwen", "32"),
+        ("lookups-16-qwen", "16"),
+        ("estimate-qwen", "16 and estimates"),
+    ):
+        text = f"question later, 140 UUIDs: arkvale 1/4 with pages of {pages} loses at most 5 points"
+        yield Claim(text, study, partial(within_points, 5), quarter, only="dictionary_140", place="next")
+    text = "1/4 loses at most 3 points on 4 tasks of RULER"
+    yield Claim(text, "inside-qwen", partial(within_points, 3), ("snapstream 4x", "full"))
+    near, full = partial(within_share, 1.5), "pages-longbench-qwen"
+    weighed = "snapstream 4x weigh=values heads=global"
+    for study, name, label in (
+        (full, "1/4", "snapstream 4x"),
+        ("heads-longbench-qwen", "1/4 with `--kv-heads global --kv-weigh values`", weighed),
+        (full, "arkvale 1/4 with pages of 32", "arkvale 4x"),
+        ("pages-16-longbench-qwen", "arkvale 1/4 with pages of 16", "arkvale 4x"),
+    ):
+        text = f"{name} is within 1.5% of the full cache on LongBench, another seed"
+        yield Claim(text, study, near, (label, "full"), full=full)
+    for study, keys in (
+        ("passkeys-8k-qwen", "20 pass keys in a text of 8k"),
+        ("passkeys-30k-qwen", "20 pass keys in a text of 30k"),
+        ("passkey-30k-qwen", "a pass key in each of 20 texts of 30k"),
+    ):
+        text = f"question later, {keys}: arkvale with 512 entries finds 95%"
+        yield Claim(text, study, partial(at_least, 95), ("arkvale 512",), place="next")
+    for policy in ("h2o", "scissorhands", "reselect", "triattention"):
+        study = "calibrated-qwen" if policy == "triattention" else "watching-qwen"
+        caches = tuple(f"{one} {budget}" for one in ("snapstream", policy) for budget in (192, 256, 384))
+        text = f"192 to 384 entries: the ring solves no less of GSM8K than `{policy}`"
+        yield Claim(text, study, no_worse_on_average, caches)
+
+
+CLAIMS = (*_claims(), *_recall_claims())

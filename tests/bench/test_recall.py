@@ -7,6 +7,7 @@ import pytest
 from bench import recall
 from bench.recall import Case, RecallFigure, _over, cases, measured, shown
 from bench.report.recall import recall as report
+from ringkv.engine.engine import LocalEngine
 from tests.bench.report.made import measured as rows_of
 from tests.engine import tiny
 
@@ -30,12 +31,23 @@ def test_each_policy_has_its_entries_and_is_timed(case: Case, tmp_path: Path, mo
 
 
 def test_a_tier_is_a_case_of_its_own_and_ratios_are_of_the_same_round() -> None:
-    assert [one.tier for one in cases(8000, "/disk")] == ["memory", "memory", "memory", "/disk", "memory"]
-    assert [one.unread for one in cases(8000, "/disk")] == ["drop", "drop", "estimate", "drop", "drop"]
+    assert [one.tier for one in cases(8000, "/disk")] == ["memory", "memory", "memory", "/disk", "/disk", "memory"]
+    assert [one.unread for one in cases(8000, "/disk")] == ["drop", "drop", "estimate", "drop", "drop", "drop"]
+    assert [one.is_cold for one in cases(8000, "/disk")] == [False] * 4 + [True, False]
     rounds = [RecallFigure("arkvale", 8000, "memory", 10, seconds, 1) for seconds in (2.0, 9.0, 4.0)]
     one = _over([1.0, 3.0, 4.0], rounds)
     assert (one.seconds, one.over_kept) == (4.0, 2.0)
     assert "| arkvale | 8,000 | memory | drop | 10 | 4000.0 ms | 2.00x |" in shown([one])
+
+
+def test_cold_steps_page_out_the_file_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.save(tmp_path, "Llama")
+    called: list[LocalEngine] = []
+    monkeypatch.setattr(recall, "locate", lambda model: tmp_path)
+    monkeypatch.setattr(recall, "page_out", called.append)
+    found = measured("any", Case("arkvale", 256, str(tmp_path), is_cold=True), 256, graphs="off")
+    assert found.tier == "file, cold"
+    assert [type(one) for one in called] == [LocalEngine] * recall.COLD_STEPS
 
 
 def test_the_table_has_the_bytes_in_memory_and_the_ratio_to_entries_that_were_kept() -> None:

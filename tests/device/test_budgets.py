@@ -1,6 +1,7 @@
 """Heads of different lengths and pages on the device: kernels against the torch references, and engines with both."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import MEANS
 from ringkv.base.kv import HeadBudgets, KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -27,29 +29,32 @@ PAGES: dict[str, Any] = {"capacity": 320, "kv_page": 16}
 Attend = Callable[..., tuple[Tensor, ...]]
 
 
-def compare(attend: Attend, reference: Attend, inputs: list[Any], *cut: Tiling) -> None:
+def compare(attend: Attend, reference: Attend, inputs: list[Any], *means: Tensor) -> None:
     """Compare out, lse and everything that may be written, after a call that waits for nothing."""
-    attend(*copied(inputs), SCALE, *cut)  # compiles
-    wanted = copied(inputs)
+    given = [*inputs, SCALE, *means]
+    attend(*copied(given))  # compiles
+    wanted = copied(given)
     with no_waiting():
-        found = attend(*inputs, SCALE, *cut)
-    close(tuple(found), reference(*wanted, SCALE))
-    for ours, theirs in zip(inputs[3:], wanted[3:], strict=True):
+        found = attend(*given)
+    close(tuple(found), reference(*wanted))
+    for ours, theirs in zip(inputs[3:], wanted[3:], strict=False):
         assert torch.equal(ours, theirs)
+    for ours, theirs in zip(means, wanted[len(inputs) + 1 :], strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
-def compare_heads(inputs: list[Any], *cut: Tiling) -> None:
+def compare_heads(inputs: list[Any], cut: Tiling | None = None) -> None:
     from ringkv.kernels.gpu.heads_attend import decode_attend_heads as kernels
 
-    operator: Attend = kernels if cut else decode_attend_heads.decode_attend_heads
-    compare(operator, decode_attend_heads.reference, inputs, *cut)
+    operator: Attend = partial(kernels, cut=cut) if cut else decode_attend_heads.decode_attend_heads
+    compare(operator, decode_attend_heads.reference, inputs)
 
 
-def compare_pages(inputs: list[Any], *cut: Tiling) -> None:
+def compare_pages(inputs: list[Any], cut: Tiling | None = None, *means: Tensor) -> None:
     from ringkv.kernels.gpu.pages_attend import decode_attend_pages as kernels
 
-    operator: Attend = kernels if cut else decode_attend_pages.decode_attend_pages
-    compare(operator, decode_attend_pages.reference, inputs, *cut)
+    operator: Attend = partial(kernels, cut=cut) if cut else decode_attend_pages.decode_attend_pages
+    compare(operator, decode_attend_pages.reference, inputs, *means)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -68,6 +73,13 @@ def test_pages_equal_the_reference_digests_bit_for_bit(
 ) -> None:
     """Slots of 4,000 and 2,048 entries end a page. The slot of 77 reads all."""
     compare_pages(pages_inputs([4000, 0, 1, 2048, 77], dtype, groups, width, is_mean, device, page))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("width", "groups"), [(64, 1), (80, 7), (128, 4)])
+def test_estimated_pages_equal_the_reference(device: torch.device, dtype: torch.dtype, width: int, groups: int) -> None:
+    means = torch.randn(5, HEADS, MEANS, width, device=device)
+    compare_pages(pages_inputs([77, 0, 1, 2048, 4000], dtype, groups, width, True, device), None, means)
 
 
 @pytest.mark.parametrize("splits", [1, 3, 64])

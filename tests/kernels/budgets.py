@@ -54,7 +54,7 @@ def pages_inputs(
 
 
 def copied(inputs: list[Any]) -> list[Any]:
-    return [None if one is None else one.clone() for one in inputs]
+    return [one.clone() if isinstance(one, Tensor) else one for one in inputs]
 
 
 def _random(shapes: list[tuple[int, ...]], dtype: torch.dtype, device: str | torch.device) -> list[Tensor]:

@@ -42,9 +42,9 @@ def heads_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor
     return _run("decode_attend_heads", inputs, cut, "heads_attend"), inputs[3:5]
 
 
-def pages_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
-    """Run on the arguments of `decode_attend_pages`. Return the result, and keys, values and digests afterwards."""
-    return _run("decode_attend_pages", inputs, cut, "pages_attend"), inputs[3:6]
+def pages_attend(inputs: list[Any], cut: Cut, *means: torch.Tensor) -> tuple[Result, list[torch.Tensor]]:
+    """Run on the arguments of `decode_attend_pages`. Return the result, and all that may be written afterwards."""
+    return _run("decode_attend_pages", inputs, cut, "pages_attend", *means), [*inputs[3:6], *means]
 
 
 def recall_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
@@ -134,10 +134,10 @@ def prefill_latent(q: torch.Tensor, latents: torch.Tensor, start: int) -> Result
     return found
 
 
-def _run(name: str, inputs: list[Any], cut: Cut, module: str = "decode_attend") -> Result:
+def _run(name: str, inputs: list[Any], cut: Cut, module: str = "decode_attend", *others: Any) -> Result:
     from ringkv.kernels.gpu.tiling import Tiling
 
-    found: Result = _call(module, name, *inputs, SCALE, cut and Tiling(*cut, warps=4, stages=3))
+    found: Result = _call(module, name, *inputs, SCALE, *others, cut=cut and Tiling(*cut, warps=4, stages=3))
     return found
 
 

@@ -73,7 +73,7 @@ def test_one_compilation_serves_every_number_of_splits() -> None:
         usual = pages_tiling(pages[0], pages[3])
         for splits in (1, 2, 16, 37):
             decode_attend_heads(*heads, SCALE, replace(usual, splits=splits))
-            decode_attend_pages(*pages, SCALE, replace(usual, splits=splits))
+            decode_attend_pages(*pages, SCALE, cut=replace(usual, splits=splits))
         assert [len(absent.made(kernel)) for kernel in (heads_split, pages_split)] == [1, 1]
 
 

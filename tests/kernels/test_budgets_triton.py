@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import MEANS
 from ringkv.kernels import decode_attend_heads, decode_attend_pages
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from tests.kernels import interpreted
@@ -27,15 +28,15 @@ REFERENCES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
 }
 
 
-def compare(pool: ProcessPoolExecutor, name: str, inputs: list[Any], cut: Cut) -> torch.Tensor:
+def compare(pool: ProcessPoolExecutor, name: str, inputs: list[Any], cut: Cut, *means: torch.Tensor) -> torch.Tensor:
     """Compare out, lse and all that may be written; return out."""
-    wanted = copied(inputs)
-    (out, lse), planes = pool.submit(getattr(interpreted, name), inputs, cut).result()
-    want = REFERENCES[name](*wanted, SCALE)
+    wanted, wanted_means = copied(inputs), copied(list(means))
+    (out, lse), planes = pool.submit(getattr(interpreted, name), inputs, cut, *means).result()
+    want = REFERENCES[name](*wanted, SCALE, *wanted_means)
     off = TOLERANCE[out.dtype]
     torch.testing.assert_close(out.float(), want[0].float(), atol=off, rtol=off)
     torch.testing.assert_close(lse, want[1], atol=2e-6, rtol=2e-6)
-    for plane, other in zip(planes, wanted[3:], strict=False):
+    for plane, other in zip(planes, [*wanted[3 : 3 + len(planes) - len(means)], *wanted_means], strict=True):
         torch.testing.assert_close(plane, other, atol=0, rtol=ROUNDING if out.dtype == torch.bfloat16 else 0)
     found: torch.Tensor = out
     return found
@@ -79,6 +80,16 @@ def test_pages_equal_the_reference(
     """The second row reads 12 of 16 pages, the last one all of 18."""
     out = compare(pool, "pages_attend", pages_inputs([0, 250, 33, 288], dtype, groups, width, is_mean), (2, 16))
     assert not out[0].any()
+
+
+@pytest.mark.parametrize(("dtype", "width", "groups"), SHAPES)
+def test_estimated_pages_equal_the_reference(
+    pool: ProcessPoolExecutor, dtype: torch.dtype, width: int, groups: int
+) -> None:
+    """The second row reads 12 of 16 pages; the others read all."""
+    inputs = pages_inputs([0, 250, 33, 288], dtype, groups, width)
+    means = torch.randn(4, HEADS, MEANS, width)
+    compare(pool, "pages_attend", inputs, (2, 16), means)
 
 
 @pytest.mark.parametrize("cut", [(1, 64), (5, 32), None])

@@ -51,10 +51,10 @@ class Step:
         self.pins = some_pins()
         self.is_mean, self.entry = is_mean, (LIVE - 1).clamp(min=0)
 
-    def run(self, function, most: int = READ):  # type: ignore[no-untyped-def]
+    def run(self, function, most: int = READ, means: Tensor | None = None):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (self.keys, self.values, self.digests)]
-        arguments = *self.after, self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
-        return function(self.q, self.k, self.v, *arguments)
+        numbers = counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
+        return function(self.q, self.k, self.v, *self.after, self.pins, *numbers, means)
 
     def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
         """Return the keys and values of a slot after the step, float64."""

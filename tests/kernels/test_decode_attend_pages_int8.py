@@ -45,10 +45,10 @@ class Step:
         self.pins = some_pins()
         self.is_mean, self.entry, self.scale = is_mean, (LIVE - 1).clamp(min=0), width**-0.5
 
-    def run(self, function, most: int = READ):  # type: ignore[no-untyped-def]
+    def run(self, function, most: int = READ, means: Tensor | None = None):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (*self.planes, self.centers, self.digests)]
         numbers = self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.scale
-        return function(self.q, self.k, self.v, *self.after, *numbers)
+        return function(self.q, self.k, self.v, *self.after, *numbers, means)
 
     def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
         """Return the decoded keys and values of a slot after the step, float64."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.partial import Partial
+from ringkv.kernels.unread_pages import add_unread_pages
 
 EVERY_PAGE = 2**31 - 1
 
@@ -26,6 +27,7 @@ def decode_attend_pages(
     entry: Tensor,
     live: Tensor,
     scale: float,
+    means: Tensor | None = None,
 ) -> Partial:
     """Do what `decode_attend` does, with at most so many pages of each head.
 
@@ -34,10 +36,12 @@ def decode_attend_pages(
     among them; and whether digests are means instead of bounds. Of the others pinned pages come before those with the
     highest `shares`; of equal ones the first. pins float32 [S, H, P]: infinite for pinned pages, else -inf. If a slot
     has no more pages than it may read, results have the bits of `decode_attend`.
+
+    means float32 [S, H, MEANS, D]: other pages are estimated, see `add_unread_pages`. None: they count nothing.
     """
     return Partial(
         *plain.operator("decode_attend_pages", q)(
-            q, k, v, keys, values, digests, pins, counts, slot, entry, live, scale
+            q, k, v, keys, values, digests, pins, counts, slot, entry, live, scale, means
         )
     )
 
@@ -89,16 +93,18 @@ def reference(
     entry: Tensor,
     live: Tensor,
     scale: float,
+    means: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Implement `decode_attend_pages` in plain torch, over all entries with a mask."""
     rows, page = slot.long(), keys.shape[2] // digests.shape[2]
     if k is not None and v is not None:
         plain.write((keys, values), (k, v), slot, entry, live)
         complete(written(keys, rows, entry, page), digests, counts, rows, entry, live)
-    promised = scores(q, digests[rows]) * scale
-    seen = selected(promised, pins[rows], counts[rows], live, page).repeat_interleave(page, -1)
-    visible = seen & (torch.arange(keys.shape[2], device=q.device) < live[:, None])[:, None]
-    return plain.attend(q, keys[rows], values[rows], visible[:, :, None], scale)
+    seen = selected(scores(q, digests[rows]) * scale, pins[rows], counts[rows], live, page)
+    read = Partial(*plain.attend(q, keys[rows], values[rows], in_pages(seen, live, page)[:, :, None], scale))
+    if means is None:
+        return read
+    return add_unread_pages(read, q, v, means, None, digests, seen, slot, live, page, scale)
 
 
 def selected(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
@@ -115,6 +121,12 @@ def selected(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: i
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)
+
+
+def in_pages(seen: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return bool [B, H, C]: the live entries of seen pages, bool [B, H, P]."""
+    entries = seen.repeat_interleave(page, -1)
+    return entries & (torch.arange(entries.shape[-1], device=live.device) < live[:, None])[:, None]
 
 
 def written(plane: Tensor, rows: Tensor, entry: Tensor, page: int) -> Tensor:

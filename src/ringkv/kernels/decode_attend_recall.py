@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.decode_attend_pages import complete, scores, selected, shares
+from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, shares
 from ringkv.kernels.partial import Partial
 
 
@@ -94,8 +94,7 @@ def reference(
         _write(residents, (k, v), rows, entry, live, page)
         open_page = place_of[rows].gather(2, (entry.long() // page).view(-1, 1, 1).expand(-1, q.shape[1], 1))
         complete(_in_places(keys, rows, open_page, page), digests, counts, rows, entry, live)
-    filled = torch.arange(host_keys.shape[2], device=q.device) < live[:, None]
-    visible = seen.repeat_interleave(page, -1) & filled[:, None]
+    visible = in_pages(seen, live, page)
     own_keys, own_values = (
         _in_places(plane, rows, place_of[rows], page).where(visible[..., None], 0) for plane in (keys, values)
     )

@@ -19,14 +19,9 @@ _HEADS = _OPTIONAL.replace("Tensor slot", "Tensor places, Tensor slot")
 LIBRARY.define("decode_attend_heads" + _HEADS)
 LIBRARY.define("decode_attend_heads_any" + _HEADS)
 _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tensor counts, Tensor slot")
-LIBRARY.define("decode_attend_pages" + _PAGES)
-LIBRARY.define("decode_attend_pages_any" + _PAGES)
-_UNREAD = (
-    "(Tensor out, Tensor lse, Tensor q, Tensor? v, Tensor(a!) means, Tensor? centers, Tensor digests, Tensor pins,"
-    " Tensor counts, Tensor slot, Tensor live, int page, float scale) -> (Tensor, Tensor)"
-)
-LIBRARY.define("add_unread_pages" + _UNREAD)
-LIBRARY.define("add_unread_pages_any" + _UNREAD)
+_ESTIMATED = "scale, Tensor({}!)? means=None)"  # of unread pages
+for _suffix in ("", "_any"):
+    LIBRARY.define(f"decode_attend_pages{_suffix}" + _PAGES.replace("scale)", _ESTIMATED.format("d")))
 _RECALL = _PAGES.replace(
     "Tensor slot",
     "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"
@@ -43,8 +38,8 @@ for _name in ("int8", "fp8", "int4", "turbo4"):
     LIBRARY.define(f"decode_attend_{_name}" + _ENCODED)
     LIBRARY.define(f"decode_attend_{_name}_any" + _ENCODED)
 _PAGES_INT8 = _ENCODED.replace("Tensor slot", "Tensor(e!) digests, Tensor pins, Tensor counts, Tensor slot")
-LIBRARY.define("decode_attend_pages_int8" + _PAGES_INT8)
-LIBRARY.define("decode_attend_pages_int8_any" + _PAGES_INT8)
+for _suffix in ("", "_any"):
+    LIBRARY.define(f"decode_attend_pages_int8{_suffix}" + _PAGES_INT8.replace("scale)", _ESTIMATED.format("f")))
 _ZIP = (
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) plain_keys, Tensor(b!) high_keys, Tensor(c!) low_keys,"
     " Tensor(d!) key_channels, Tensor(e!) attention, Tensor(f!) plain_values, Tensor(g!) high_values,"

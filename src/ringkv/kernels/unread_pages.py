@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import MEANS
-from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.decode_attend_pages import scores, selected
 from ringkv.kernels.partial import Partial, merge
 
 
@@ -22,14 +20,13 @@ def add_unread_pages(
     means: Tensor,
     centers: Tensor | None,
     digests: Tensor,
-    pins: Tensor,
-    counts: Tensor,
+    seen: Tensor,
     slot: Tensor,
     live: Tensor,
     page: int,
     scale: float,
 ) -> Partial:
-    """Add to what `decode_attend_pages` has read for q [B, H, G, D] an estimate of the pages that it has not.
+    """Add to what was read for q [B, H, G, D] an estimate of the pages that were not.
 
     All keys of a page count as the middle of its digest, and all values as the mean of their slot. So the softmax has
     about the denominator that it has over all entries. Without unread pages the others get too much weight.
@@ -37,47 +34,23 @@ def add_unread_pages(
     means: float32 [S, H, MEANS, D], the mean of the first n values of a slot at n modulo MEANS; that with v [B, H, D],
     the newest of `live` values, is written. Older means stay, so that drafts can be taken back. centers: float32
     [S, H, at least D] whose first D elements digests lack, as those of `EncodedPlanes`; None if digests are of whole
-    keys. page: its entries. For other arguments see `decode_attend_pages`, which must have run.
+    keys. seen: bool [B, H, P], the pages that were read. page: its entries.
 
     If all pages were read, `read` is returned bit for bit.
     """
-    arguments = v, means, centers, digests, pins, counts, slot, live, page, scale
-    return Partial(*plain.operator("add_unread_pages", q)(*read, q, *arguments))
-
-
-def reference(
-    out: Tensor,
-    lse: Tensor,
-    q: Tensor,
-    v: Tensor | None,
-    means: Tensor,
-    centers: Tensor | None,
-    digests: Tensor,
-    pins: Tensor,
-    counts: Tensor,
-    slot: Tensor,
-    live: Tensor,
-    page: int,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Implement `add_unread_pages` in plain torch."""
     rows, count = slot.long(), live.long()
     if v is not None:
         older, before = means[rows, :, (count - 1) % MEANS], means[rows, :, count % MEANS]
         newest = older + (v.float() - older) / count.clamp(min=1)[:, None, None]
         means[rows, :, count % MEANS] = torch.where((count > 0)[:, None, None], newest, before)
     own = digests[rows]
-    read = selected(scores(q, own) * scale, pins[rows], counts[rows], live, page)
     held = torch.arange(own.shape[2], device=q.device) < ((live + page - 1) // page)[:, None, None]
     found = q.float() @ own.float().mean(-2).transpose(-1, -2) * scale + math.log(page)
-    is_counted = (held & ~read)[:, :, None] & found.isfinite()
+    is_counted = (held & ~seen)[:, :, None] & found.isfinite()
     unread = found.masked_fill(~is_counted, float("-inf")).logsumexp(-1)
     value = means[rows, :, count % MEANS][:, :, None].expand_as(q)
     is_estimated = unread > float("-inf")  # else a stale mean must not matter, not even if it is NaN
     if centers is not None:
         of_centers = (q.float() @ centers[rows, :, : q.shape[-1], None])[..., 0] * scale
         unread = unread + of_centers.where(is_estimated, 0)
-    return merge(Partial(out, lse), Partial(value.where(is_estimated[..., None], 0), unread))
-
-
-plain.register("add_unread_pages", reference)
+    return merge(read, Partial(value.where(is_estimated[..., None], 0), unread))

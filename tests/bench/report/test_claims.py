@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from bench.report.claims import CLAIMS, NOISE, NOT_YET, TOO_FEW, claims_table, paired_scores, unmet_claims
+from bench.report.claims import CLAIMS, MET, NOISE, NOT_YET, TOO_FEW, claims_table, paired_scores, unmet_claims
 from bench.studies import STUDIES
 from ringkv.evaluation.journal import Record
 
@@ -46,7 +46,8 @@ def test_the_page_shows_claims_that_are_not_met_and_counts_the_others() -> None:
 
 def test_every_claim_is_about_caches_of_its_study() -> None:
     for claim in CLAIMS:
-        assert set(claim.caches) <= {cell.label for cell in STUDIES[claim.study].cells}
+        cells = {cell.label for cell in STUDIES[claim.study].cells} | ({"full"} if claim.full else set())
+        assert set(claim.caches) <= cells
         assert claim.place in STUDIES[claim.study].places
 
 
@@ -97,6 +98,33 @@ def test_tasks_that_settings_were_tuned_on_are_left_out_of_one_claim() -> None:
     records += answered(("vt", "cwe"), {ours: [1] * 5, kvpress: [0.5] * 5})
     assert judged(RULER, records, "kvpress's settings on RULER") == ("20", "+75.0 points [+75.0, +75.0]", "met")
     assert judged(RULER, records, "tuned on") == ("10", "+50.0 points [+50.0, +50.0]", "met")
+
+
+def test_losses_in_points_and_scores_are_judged_by_their_means() -> None:
+    scores = {"full": [1.0] * 5, "arkvale 2x": [0.96] * 5, "arkvale 4x": [0.95] * 5}
+    records = answered(("vt", "niah_single_3"), scores, "next")
+    assert judged("later-qwen", records, "arkvale 1/2") == ("10", "-4.0 points [-4.0, -4.0]", "**missed**")
+    assert judged("later-qwen", records, "arkvale 1/4") == ("10", "-5.0 points [-5.0, -5.0]", MET)
+    for found, verdict in ((0.95, MET), (0.94, "**missed**")):
+        keys = answered(("passkey",), {"arkvale 512": [found] * 5}, "next")
+        assert judged("passkey-30k-qwen", keys, "95%")[2] == verdict
+
+
+def test_full_caches_of_another_study_are_compared_on_the_same_prompts() -> None:
+    paged = answered(("lcc", "qasper"), {"arkvale 4x": [0.5] * 5, "full": [0.9] * 5})
+    claim = next(one for one in CLAIMS if one.study == "pages-16-longbench-qwen")
+    full = answered(("lcc",), {"full": [0.5] * 5, "arkvale 4x": [0.1] * 5})
+    found = claim.row({claim.study: [one for one in paged if one.cell != "full"], claim.full: full})
+    assert found[1:] == ("5", "+0.0% [+0.0, +0.0]", MET)
+
+
+def test_budgets_of_two_policies_are_compared_on_average() -> None:
+    ring = {f"snapstream {budget}": [score] * 5 for budget, score in ((192, 1.0), (256, 0.0), (384, 0.5))}
+    other = {f"h2o {budget}": [score] * 5 for budget, score in ((192, 0.0), (256, 0.6), (384, 0.6))}
+    assert judged("watching-qwen", answered(("gsm8k",), ring | other), "`h2o`")[1:] == (
+        "+10.0 points [+10.0, +10.0]",
+        MET,
+    )
 
 
 @pytest.mark.parametrize(

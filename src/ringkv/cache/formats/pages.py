@@ -4,6 +4,7 @@
 `RecallBody` has those that are on a GPU, if all are in its host's memory.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,25 +12,20 @@ from torch import Tensor
 
 from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.plain import PLAIN
-from ringkv.cache.formats.storage import StorageFormat
 from ringkv.kernels.decode_attend_pages import decode_attend_pages
 from ringkv.kernels.decode_attend_pages_int8 import decode_attend_pages_int8
 from ringkv.kernels.decode_attend_recall import decode_attend_recall
 from ringkv.kernels.partial import Partial
-from ringkv.kernels.unread_pages import add_unread_pages
 
 _BESIDE = (0, 2), (0, 2), (0,)
 _RESIDENTS = (0, 2), (0, 2), (0, 2), (0, 2), (0,)
 _MEANS = (0,)
 
 
-def _with_unread(form: StorageFormat, q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any) -> Partial:
-    """Attend to the pages that are read, and add an estimate of the others."""
+def _estimating(attend: Callable[..., Partial], q: Tensor, k: Tensor | None, v: Tensor | None, *others: Any) -> Partial:
+    """Attend to the pages that are read, and to others by an estimate."""
     *stored, means, digests, pins, counts, slot, entry, live, scale = others
-    read = form.attend(q, k, v, *stored, digests, pins, counts, slot, entry, live, scale)
-    page = stored[0].shape[2] // digests.shape[2]
-    centers = stored[-1] if len(form.beside) > len(_BESIDE) else None  # of encoded keys
-    return add_unread_pages(read, q, v, means, centers, digests, pins, counts, slot, live, page, scale)
+    return attend(q, k, v, *stored, digests, pins, counts, slot, entry, live, scale, means)
 
 
 PAGES = PLAIN._replace(beside=_BESIDE, attend=decode_attend_pages)
@@ -37,7 +33,7 @@ PAGES_INT8 = INT8_FORMAT._replace(beside=(*INT8_FORMAT.beside, *_BESIDE), attend
 PAGES_ESTIMATED, PAGES_INT8_ESTIMATED = (
     one._replace(
         beside=(*one.beside[: -len(_BESIDE)], _MEANS, *_BESIDE),
-        attend=partial(_with_unread, one),
+        attend=partial(_estimating, one.attend),
     )
     for one in (PAGES, PAGES_INT8)
 )

@@ -30,6 +30,8 @@ struct BlockTask {
 template <typename T>
 struct NewVectors {
   explicit NewVectors(const at::Tensor& x) : at(x.const_data_ptr<T>()), row(x.stride(0)), head(x.stride(1)) {}
+  const T* of(int64_t r, int64_t h) const { return at + r * row + h * head; }
+
   const T* at;
   int64_t row, head;
 };

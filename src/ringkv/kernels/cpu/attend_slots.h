@@ -63,8 +63,8 @@ inline void check_new(const at::Tensor& k, const at::Tensor& v) {
 template <typename T>
 void write_new(const NewVectors<T>& k, const NewVectors<T>& v, int64_t row, int64_t head, int64_t width, T* key,
                T* value) {
-  std::memcpy(key, k.at + row * k.row + head * k.head, width * sizeof(T));
-  std::memcpy(value, v.at + row * v.row + head * v.head, width * sizeof(T));
+  std::memcpy(key, k.of(row, head), width * sizeof(T));
+  std::memcpy(value, v.of(row, head), width * sizeof(T));
 }
 
 }  // namespace

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "lanes.h"
+#include "workspace.h"
 
 namespace ringkv {
 
@@ -82,6 +85,41 @@ inline void prefetch(const T* rows, int64_t count, int64_t width) {
   for (int64_t i = 0; i < count * width * int64_t(sizeof(T)); i += 64) __builtin_prefetch(at + i, 0, kLocality);
 }
 
+#if defined(CPU_CAPABILITY_AVX2)
+// The queries of a group [G, width] as floats, which are converted once, not for each key.
+template <int G, typename Q>
+const float* widened(const Q* q, int64_t width) {
+  if constexpr (std::is_same_v<Q, float>) return q;
+  static thread_local std::vector<float> memory;
+  float* to = workspace(memory, G * width);
+  for (int64_t d = 0; d < G * width; d += kStep) {
+    Vec low, high;
+    Row<Q>::split(q + d, low, high);
+    low.store(to + d);
+    high.store(to + d + kLanes);
+  }
+  return to;
+}
+
+// parts[g * kLanes + i]: a vector whose sum is q[g] . key[i], for ROWS keys.
+template <typename T, int G, int ROWS>
+void dot_rows(const float* q, const T* key, int64_t width, Vec* parts) {
+  Vec sums[G][ROWS];
+  for (int g = 0; g < G; ++g)
+    for (int i = 0; i < ROWS; ++i) sums[g][i] = Vec(0.f);
+  for (int64_t d = 0; d < width; d += kStep)
+    for (int i = 0; i < ROWS; ++i) {
+      Vec low, high;
+      Row<T>::split(key + i * width + d, low, high);
+      for (int g = 0; g < G; ++g) {
+        const float* own = q + g * width + d;
+        sums[g][i] = at::vec::fmadd(Vec::loadu(own + kLanes), high, at::vec::fmadd(Vec::loadu(own), low, sums[g][i]));
+      }
+    }
+  for (int g = 0; g < G; ++g) std::copy_n(sums[g], ROWS, parts + g * kLanes);
+}
+#endif
+
 // scores[g * kBlock + j] = q[g] . key[j] * scale. Prefetches `later`, the values of the same entries.
 template <typename T, int G, typename Q, typename Rows>
 void score_rows_of(const Q* q, const Rows& key, const Rows& later, int64_t entries, int64_t width, float scale,
@@ -102,6 +140,15 @@ void score_rows_of(const Q* q, const Rows& key, const Rows& later, int64_t entri
       for (int g = 0; g < G; ++g) parts[g][quarter] = four_sums(sums[g]);
     }
     for (int g = 0; g < G; ++g) (sixteen_sums(parts[g]) * Vec(scale)).store(scores + g * kBlock + j);
+  }
+#elif defined(CPU_CAPABILITY_AVX2)
+  constexpr int kRows = G > 2 ? 2 : 4;  // their sums fit into registers
+  const float* wide = widened<G>(q, width);
+  for (; j + kLanes <= entries; j += kLanes) {
+    prefetch<2>(later(j), kLanes, width);
+    Vec parts[G * kLanes];
+    for (int i = 0; i < kLanes; i += kRows) dot_rows<T, G, kRows>(wide, key(j + i), width, parts + i);
+    for (int g = 0; g < G; ++g) (eight_sums(parts + g * kLanes) * Vec(scale)).store(scores + g * kBlock + j);
   }
 #endif
   for (; j < entries; ++j)
@@ -145,9 +192,14 @@ void sum_columns(const float* weights, const Rows& value, const Later& later, in
 template <typename T, int G, typename Rows, typename Later>
 void sum_rows_of(const float* weights, const Rows& value, const Later& later, int64_t entries, int64_t width,
                  float* out) {
+#if defined(CPU_CAPABILITY_AVX512)
+  constexpr int kSteps = 2;
+#else
+  constexpr int kSteps = G > 3 ? 1 : 2;  // their sums fit into registers
+#endif
   int64_t d = 0;
-  for (; d + 2 * kStep <= width; d += 2 * kStep)
-    sum_columns<T, G, 2>(weights, value.from(d), later.from(d), entries, width, out + d);
+  for (; d + kSteps * kStep <= width; d += kSteps * kStep)
+    sum_columns<T, G, kSteps>(weights, value.from(d), later.from(d), entries, width, out + d);
   if (d < width) sum_columns<T, G, 1>(weights, value.from(d), later.from(d), entries, width, out + d);
 }
 

@@ -11,6 +11,7 @@
 
 #include "attend_slots.h"
 #include "pages.h"
+#include "unread_pages.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -74,7 +75,8 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
                                                        const std::optional<at::Tensor>& v, at::Tensor keys,
                                                        at::Tensor values, at::Tensor digests, const at::Tensor& pins,
                                                        const at::Tensor& counts, const at::Tensor& slot,
-                                                       const at::Tensor& entry, const at::Tensor& live, double scale) {
+                                                       const at::Tensor& entry, const at::Tensor& live, double scale,
+                                                       const std::optional<at::Tensor>& means) {
   check_planes(q, keys, values);
   const auto cq = q.contiguous(), cc = int32(counts), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const auto *slot_of = cs.const_data_ptr<int32_t>(), *lives = cl.const_data_ptr<int32_t>();
@@ -82,6 +84,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
   const int64_t page = page_of(keys, digests);
   SelectedPages selected(rows * heads, page, scale);
+  UnreadPages unread(means, rows * heads, queries, page, scale);
   const Pins pinned(pins);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
@@ -98,8 +101,11 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
         if (k && v) {
           const int32_t to = ce.const_data_ptr<int32_t>()[row];
           write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, limits.is_mean);
+          unread.add(own, head, lives[row], NewVectors<T>(*v).of(row, head));
         }
-        selected.select(i, lives[row], limits, query + i * queries * width, queries, slots.digests, pinned, own, head);
+        const T* first = query + i * queries * width;
+        selected.select(i, lives[row], limits, first, queries, slots.digests, pinned, own, head);
+        unread.sum(i, own, head, lives[row], limits, first, slots.digests, selected.of(i));
       }
     });
     const RowSlots lengths{slot_of, lives, selected.lengths()};
@@ -111,6 +117,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
     const auto with = [&](const auto& run) { with_attention<T>(queries, width, float(scale), {}, run); };
     const Result<T> to{out.template data_ptr<T>(), lse.template data_ptr<float>()};
     attend_blocks<T>({rows, heads, queries, width}, lengths, to, block_of, with, [](float*) {});
+    unread.merge(width, to.out, to.lse);
   });
   return {out, lse};
 }

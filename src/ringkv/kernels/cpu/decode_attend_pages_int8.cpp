@@ -4,6 +4,7 @@
 
 #include "encoding_int8.h"
 #include "pages.h"
+#include "unread_pages.h"
 #include "workspace.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -38,20 +39,24 @@ class PagedEntries {
   using Plane = EncodedPlane<Int8Encoding>;
 
   PagedEntries(const at::Tensor& digests, const at::Tensor& pins, const at::Tensor& counts, int64_t page,
-               int64_t heads, int64_t queries, double scale)
+               int64_t heads, int64_t queries, double scale, const std::optional<at::Tensor>& means)
       : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
-        page_(page), queries_(queries), selected_(heads, page, scale) {}
+        page_(page), queries_(queries), selected_(heads, page, scale),
+        unread_(means, heads, queries, page, scale) {}
 
   template <typename T>
-  void written(const Plane& key, int64_t head, const Destination& to, int64_t live, const T* query, bool is_new) {
+  void written(const Plane& key, int64_t head, const Destination& to, int64_t live, const T* query,
+               const T* value) {
     const Digests<T> digests(digests_);
     const PageCounts& limits = counts_[to.slot];
-    if (is_new && (to.entry + 1) % page_ == 0) {
+    if (value && (to.entry + 1) % page_ == 0) {
       const int64_t index = to.entry / page_, first = index * page_;
       write_digest_int8(key.entry(to.slot, to.head, first), key.scale_of(to.slot, to.head, first), page_, key.bytes,
                         limits.is_mean, digests.upper(to.slot, to.head, index));
     }
+    if (value) unread_.add(to.slot, to.head, live, value);
     selected_.select(head, live, limits, query, queries_, digests, pins_, to.slot, to.head);
+    unread_.sum(head, to.slot, to.head, live, limits, query, digests, selected_.of(head));
   }
   const int32_t* lengths() const { return selected_.lengths(); }
 
@@ -62,6 +67,10 @@ class PagedEntries {
     const auto [values, value_scales] = entries(value, s, h, pages, at.entries, 1);
     turn_ ^= 1;
     return {at.head, keys, values, key_scales, value_scales, at.entries, pages[0] ? ExactScores{} : exact};
+  }
+  template <typename T>
+  void attended(int64_t width, T* out, float* lse) const {
+    unread_.merge(width, out, lse);
   }
 
  private:
@@ -84,6 +93,7 @@ class PagedEntries {
   const PageCounts* counts_;
   const int64_t page_, queries_;
   SelectedPages selected_;
+  UnreadPages unread_;
   static thread_local int turn_;
 };
 
@@ -93,9 +103,9 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
     const at::Tensor& q, const std::optional<at::Tensor>& k, const std::optional<at::Tensor>& v, at::Tensor keys,
     at::Tensor key_scales, at::Tensor values, at::Tensor value_scales, const at::Tensor& centers, at::Tensor digests,
     const at::Tensor& pins, const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry,
-    const at::Tensor& live, double scale) {
+    const at::Tensor& live, double scale, const std::optional<at::Tensor>& means) {
   const auto own = int32(counts);
-  PagedEntries entries(digests, pins, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale);
+  PagedEntries entries(digests, pins, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale, means);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

@@ -69,8 +69,8 @@ struct Destination {
 template <typename Vectors, typename Encoding, typename T>
 void write(const EncodedPlane<Encoding>& plane, const NewVectors<T>& vectors, int64_t width, const Destination& to,
            const float* center) {
-  Vectors::encode(vectors.at + to.row * vectors.row + to.head * vectors.head, width,
-                  plane.entry(to.slot, to.head, to.entry), plane.scale_of(to.slot, to.head, to.entry), center);
+  Vectors::encode(vectors.of(to.row, to.head), width, plane.entry(to.slot, to.head, to.entry),
+                  plane.scale_of(to.slot, to.head, to.entry), center);
 }
 
 // Returns x . y; the count is a multiple of kLanes.
@@ -88,9 +88,10 @@ struct EveryEntry {
   using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
   using Plane = EncodedPlane<Encoding>;
 
-  // Called for each head of each row, number `head` of all, after its new vectors are written.
+  // Called for each head of each row, number `head` of all, after its new vectors are written. `value`: the new one, or
+  // null.
   template <typename T>
-  void written(const Plane&, int64_t, const Destination&, int64_t, const T*, bool) {}
+  void written(const Plane&, int64_t, const Destination&, int64_t, const T*, const T*) {}
   // The entries of each head that are attended to; null if these are all live ones.
   const int32_t* lengths() const { return nullptr; }
   // The block of a slot's head. `exact`: scores of the slot's first entries.
@@ -104,6 +105,9 @@ struct EveryEntry {
             at.entries,
             at.first ? ExactScores{} : exact};
   }
+  // Called with the results [heads, queries, width], whose log-sum-exps lack the scores of centers.
+  template <typename T>
+  void attended(int64_t, T*, float*) const {}
 };
 
 template <typename Encoding, typename Entries>
@@ -146,7 +150,8 @@ std::tuple<at::Tensor, at::Tensor> attend_entries(const at::Tensor& q, const std
             exact_scores[(i * queries + g) * center.exact + j] =
                 float(scale) * dot(query, center_row + (1 + j) * width, width);
         }
-        entries.written(key, i, to, slots.live[row], cq.const_data_ptr<T>() + i * queries * width, k.has_value());
+        entries.written(key, i, to, slots.live[row], cq.const_data_ptr<T>() + i * queries * width,
+                        v ? NewVectors<T>(*v).of(row, h) : nullptr);
       }
     });
     const ExactScores exact{exact_scores.data(), center.exact};
@@ -159,6 +164,7 @@ std::tuple<at::Tensor, at::Tensor> attend_entries(const at::Tensor& q, const std
     attend_blocks<T>({q.size(0), heads, queries, width}, slots,
                      {out.template data_ptr<T>(), lse.template data_ptr<float>()}, block_of, with,
                      [&](float* sum) { Encoding::finish(sum, width); });
+    entries.attended(width, out.template data_ptr<T>(), lse.template data_ptr<float>());
     for (int64_t i = 0; i < count * queries; ++i) lse.template data_ptr<float>()[i] += center_scores[i];
   });
   return {out, lse};

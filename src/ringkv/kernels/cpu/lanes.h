@@ -77,6 +77,13 @@ inline Vec sixteen_sums(const Vec* v) {
   };
   return Vec(pair(pair(v[0], v[1]), pair(v[2], v[3])));
 }
+#elif defined(CPU_CAPABILITY_AVX2)
+// Returns the sums of eight vectors.
+inline Vec eight_sums(const Vec* v) {
+  const auto four = [](const Vec* x) { return _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3])); };
+  const __m256 first = four(v), last = four(v + 4);  // in both halves the sums of these halves
+  return Vec(_mm256_add_ps(_mm256_permute2f128_ps(first, last, 0x20), _mm256_permute2f128_ps(first, last, 0x31)));
+}
 #endif
 
 inline float sum_of(Vec v) {

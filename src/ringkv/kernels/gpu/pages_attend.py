@@ -15,6 +15,8 @@ from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.score_pages import score_pages
 from ringkv.kernels.gpu.select_pages import select_pages
 from ringkv.kernels.gpu.tiling import Tiling
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.unread_pages import add_unread_pages
 
 SCORED = 32  # pages that a program scores
 COMPLETE_WARPS, SCORE_WARPS, MOST_WARPS = 1, 4, 16
@@ -34,6 +36,7 @@ def decode_attend_pages(
     entry: Tensor,
     live: Tensor,
     scale: float,
+    means: Tensor | None = None,
     cut: Tiling | None = None,
 ) -> Attended:
     """See `kernels.decode_attend_pages`, whose reference is the contract. `cut` replaces `usual_tiling`.
@@ -53,7 +56,11 @@ def decode_attend_pages(
         complete(k, keys, digests, counts, slot, entry, live, page)
     promised = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(promised, pins, counts, slot, live, page)
-    return attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
+    read = attend(q, k, v, keys, values, pages, lengths, slot, entry, scale, page, cut or usual_tiling(q, keys))
+    if means is None:
+        return read
+    seen = as_mask(pages, counts[slot.long(), 0], live, page)
+    return add_unread_pages(Partial(*read), q, v, means, None, digests, seen, slot, live, page, scale)
 
 
 def complete(
@@ -152,6 +159,15 @@ def selected(
         num_warps=max(1, min(MOST_WARPS, padded // SELECTED)),
     )
     return found, lengths
+
+
+def as_mask(pages: Tensor, most: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return bool [B, H, P]: whether a page is among the first of pages int32 [B, H, P], of which rows read `most`."""
+    index = torch.arange(pages.shape[-1], device=pages.device)
+    is_read = index < torch.minimum(most, (live + page - 1) // page)[:, None, None]
+    seen = pages.new_zeros(*pages.shape[:2], pages.shape[2] + 1, dtype=torch.bool)
+    places = torch.where(is_read, pages, pages.shape[-1]).long()
+    return seen.scatter_(-1, places, True)[..., :-1]
 
 
 def attend(
