@@ -25,6 +25,11 @@ struct Partial {
 struct PageList {
   const int32_t* pages = nullptr;
   int shift = 0;
+
+  // The place of entry j.
+  int64_t place(int64_t j) const {
+    return pages ? (int64_t(pages[j >> shift]) << shift) + (j & ((int64_t(1) << shift) - 1)) : j;
+  }
 };
 
 // A block's input: its head's queries [queries, width], and the keys and values of its entries [entries, width]. If they
@@ -53,8 +58,7 @@ struct RowsInPages {
   int64_t width;
   PageList in;
   const T* operator()(int64_t j) const {
-    const int64_t page = in.pages[j >> in.shift], inside = j & ((int64_t(1) << in.shift) - 1);
-    return at + ((page << in.shift) + inside) * width;
+    return at + in.place(j) * width;
   }
   RowsInPages from(int64_t d) const { return {at + d, width, in}; }
 };

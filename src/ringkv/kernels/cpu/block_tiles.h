@@ -6,7 +6,8 @@
 //
 // Blocks are pipelined: while the values of one are accumulated, the keys of the next are scored. Keys and values are
 // read in alternation, in small portions and each prefetched: one core saturates the memory bandwidth only with loads
-// always in flight, and the hardware prefetchers then follow both streams.
+// always in flight, and the hardware prefetchers then follow both streams. 16 entries always follow each other, in place
+// or in a page.
 
 #pragma once
 
@@ -52,7 +53,7 @@ class BlockTiles {
     if (next.query != block.query) load_queries(next.query);
     Scoring scoring(next, width_, (width_ + kPassWidth - 1) / kPassWidth * padded / kTileM);
     for (int64_t d = 0; d < width_; d += kPassWidth) {
-      const BF16* after = d + kPassWidth < width_ ? block.value + d + kPassWidth : next.value;
+      const BF16* after = d + kPassWidth < width_ ? values(block, 0) + d + kPassWidth : values(next, 0);
       accumulate(block, after, d, padded, scoring, to.out);
     }
     finish(scoring);
@@ -65,33 +66,42 @@ class BlockTiles {
   // Progress of scoring a block's keys: tiles of 16 keys, spread evenly over a number of steps.
   struct Scoring {
     Scoring(const Block<BF16>& block, int64_t width, int64_t steps)
-        : block(block), tiles((block.entries + kTileM - 1) / kTileM), steps(steps), soon(block.key + kPrefetchDistance),
-          end(tiles > 0 ? soon + block.entries * width : soon) {}
+        : block(block), tiles((block.entries + kTileM - 1) / kTileM), steps(steps), width(width),
+          soon(kPrefetchDistance / (kTileM * width)), inside(kPrefetchDistance % (kTileM * width)),
+          end(block.in.pages || tiles == 0 ? tiles : tiles + soon + 1) {}
 
     void prefetch_keys(int64_t count) {  // as many elements as are read of the values meanwhile
-      if (soon < end) prefetch<3>(soon, 1, count);
-      soon += count;
+      if (soon < end) prefetch<3>(keys(soon) + inside, 1, count);
+      inside += count;
+      if (inside < kTileM * width) return;
+      inside -= kTileM * width;
+      ++soon;
     }
+    const BF16* keys(int64_t tile) const { return block.key + block.in.place(tile * kTileM) * width; }
 
     const Block<BF16>& block;
-    const int64_t tiles, steps;
+    const int64_t tiles, steps, width;
     int64_t tile = 0, step = 0;
-    const BF16 *soon, *end;
+    int64_t soon, inside, end;  // the tile and its element that are prefetched next
   };
+
+  // The values of 16 entries from j on.
+  const BF16* values(const Block<BF16>& block, int64_t j) const {
+    return block.value + block.in.place(j) * width_;
+  }
 
   void advance(Scoring& scoring) {
     ++scoring.step;
     for (; (scoring.tile + 1) * scoring.steps <= scoring.tiles * scoring.step; ++scoring.tile)
-      score(scoring.block, scoring.tile);
+      score(scoring.block, scoring.keys(scoring.tile), scoring.tile * kTileM);
   }
   void finish(const Scoring& scoring) {
     if (scoring.tiles > 0) transpose_scores(score_tiles_[(scoring.tiles - 1) % 2], (scoring.tiles - 1) * kTileM);
   }
 
-  // Computes q[g] . key[j] for 16 keys into a score tile, which the next call transposes into scores_.
-  void score(const Block<BF16>& block, int64_t tile) {
-    const int64_t j = tile * kTileM, stride = width_ * sizeof(BF16);
-    const BF16* keys = block.key + j * width_;
+  // Computes q[g] . key[j] for 16 keys from j on into a score tile, which the next call transposes into scores_.
+  void score(const Block<BF16>& block, const BF16* keys, int64_t j) {
+    const int64_t tile = j / kTileM, stride = width_ * sizeof(BF16);
     const BF16* rows = key_tile(keys, block.entries - j, width_, padded_keys_);
     compiler_barrier();
     _tile_zero(7);
@@ -155,20 +165,21 @@ class BlockTiles {
   void accumulate(const Block<BF16>& block, const BF16* after, int64_t d, int64_t padded, Scoring& scoring,
                   float* out) {
     const int64_t columns = std::min(width_ - d, kPassWidth);
-    const BF16* value = block.value + d;
+    const BF16* now = values(block, 0) + d;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t j = 0; j < padded; j += kTileM) {
-      const BF16* later = j + kTileM < padded ? value + (j + kTileM) * width_ : after;
+      const BF16* later = j + kTileM < block.entries ? values(block, j + kTileM) + d : after;
       BF16* pairs = pairs_ + j / kTileK % 2 * kTileK * kPassWidth + j % kTileK * kTileN;
       for (int64_t i = 0; i < kTileM; i += 2) {
         prefetch<3>(later + i * width_, 1, columns);
         prefetch<3>(later + (i + 1) * width_, 1, columns);
         scoring.prefetch_keys(2 * columns);
-        interleave(value, j + i, block.entries, columns, pairs + i * kTileN);
+        interleave(now + i * width_, block.entries - j - i, columns, pairs + i * kTileN);
       }
+      now = later;
       advance(scoring);
       if (j >= kTileK && j % kTileK > 0) multiply(j / kTileK * kTileK - kTileK);
     }
@@ -180,12 +191,12 @@ class BlockTiles {
     store_output(d, columns, out);
   }
 
-  // Interleaves the values of entries j and j + 1 into a line of the right operands [width / 16][16 pairs][16][2].
-  void interleave(const BF16* value, int64_t j, int64_t entries, int64_t columns, BF16* to) const {
-    const BF16* row = value + j * width_;
+  // Interleaves the values of an entry and the next into a line of the right operands [width / 16][16 pairs][16][2].
+  // Only `left` entries remain.
+  void interleave(const BF16* row, int64_t left, int64_t columns, BF16* to) const {
     for (int64_t d = 0; d < columns; d += kTileK) {
-      const __m512i even = j < entries ? _mm512_loadu_si512(row + d) : _mm512_setzero_si512();
-      const __m512i odd = j + 1 < entries ? _mm512_loadu_si512(row + width_ + d) : _mm512_setzero_si512();
+      const __m512i even = left > 0 ? _mm512_loadu_si512(row + d) : _mm512_setzero_si512();
+      const __m512i odd = left > 1 ? _mm512_loadu_si512(row + width_ + d) : _mm512_setzero_si512();
       _mm512_store_si512(to + d * kTileK, _mm512_unpacklo_epi16(even, odd));
       _mm512_store_si512(to + d * kTileK + kBlockSize, _mm512_unpackhi_epi16(even, odd));
     }

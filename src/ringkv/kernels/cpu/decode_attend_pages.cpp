@@ -12,41 +12,29 @@
 #include "attend_slots.h"
 #include "pages.h"
 #include "unread_pages.h"
-#include "workspace.h"
 
 namespace ringkv {
 namespace {
 
-// Makes blocks of a head's selected pages: in place if they follow each other, else in pages, or for tiles copied. A thread
-// keeps the copies of its last two blocks.
+// Makes blocks of a head's selected pages, in place if these follow each other.
 template <typename T>
 class PagedBlocks {
  public:
-  PagedBlocks(const T* keys, const T* values, int64_t page, int64_t width, bool copies)
-      : keys_(keys), values_(values), page_(page), width_(width), shift_(std::countr_zero(uint64_t(page))),
-        copies_(copies) {}
+  PagedBlocks(const T* keys, const T* values, int64_t page, int64_t width)
+      : keys_(keys), values_(values), page_(page), width_(width), shift_(std::countr_zero(uint64_t(page))) {}
 
   // `plane`: the element of both planes at which the head begins. `pages`: those of the block.
   Block<T> operator()(const T* query, int64_t plane, const int32_t* pages, const BlockIndex& index) const {
     const T *key = keys_ + plane, *value = values_ + plane;
-    if (are_in_place(pages, page_, index.entries)) {
-      const int64_t first = pages[0] * page_ * width_;
-      return {query, key + first, value + first, index.entries, index.row, index.first};
-    }
-    if (!copies_) return {query, key, value, index.entries, index.row, index.first, {pages, int(shift_)}};
-    static thread_local std::vector<T> memory;
-    static thread_local int64_t turn = 0;
-    const int64_t size = kBlock * width_;
-    T* own = workspace(memory, 4 * size) + (turn++ % 2) * 2 * size;
-    const T* copied = gathered(key, pages, page_, index.entries, width_, own);
-    return {query, copied, gathered(value, pages, page_, index.entries, width_, own + size), index.entries, index.row,
-            index.first};
+    if (!are_in_place(pages, page_, index.entries))
+      return {query, key, value, index.entries, index.row, index.first, {pages, int(shift_)}};
+    const int64_t first = pages[0] * page_ * width_;
+    return {query, key + first, value + first, index.entries, index.row, index.first};
   }
 
  private:
   const T *keys_, *values_;
   const int64_t page_, width_, shift_;
-  const bool copies_;
 };
 
 template <typename T>
@@ -109,7 +97,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
       }
     });
     const RowSlots lengths{slot_of, lives, selected.lengths()};
-    const PagedBlocks<T> blocks(slots.keys, slots.values, page, width, with_tiles<T>(queries, width, {}));
+    const PagedBlocks<T> blocks(slots.keys, slots.values, page, width);
     const auto block_of = [&](const BlockIndex& index) {
       const int64_t plane = slots.plane(slot_of[index.row], index.head % heads);
       return blocks(query + index.head * queries * width, plane, selected.of(index.head) + index.first / page, index);
