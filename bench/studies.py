@@ -40,7 +40,10 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     "pages-16-longbench-qwen": {"kv_page": 16},
     "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
     "dropped-qwen": {"kv_page": 16},
-    "estimate-30k-qwen": {"kv_unread": "estimate"},
+    **dict.fromkeys(
+        ("estimate-32-qwen", "estimate-later-qwen", "estimate-longbench-qwen", "estimate-30k-qwen"),
+        {"kv_unread": "estimate"},
+    ),
     "estimate-16-30k-qwen": {"kv_page": 16, "kv_unread": "estimate"},
 }
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
@@ -230,6 +233,9 @@ ABOUT: Mapping[str, str] = {
     "lookups-qwen": "Look-ups in hundreds of similar entries, questions in the next turn, Qwen2.5-Coder-1.5B",
     "lookups-16-qwen": "Look-ups of lookups-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
     "estimate-qwen": "140 other UUIDs, a quarter read in pages of 16, unread pages estimated, Qwen2.5-Coder-1.5B",
+    "estimate-32-qwen": "UUIDs of estimate-qwen in pages of 32 entries, unread pages estimated, Qwen2.5-Coder-1.5B",
+    "estimate-later-qwen": "RULER of later-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
+    "estimate-longbench-qwen": "LongBench of pages-longbench-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
     "dropped-qwen": "UUIDs of estimate-qwen, a quarter read in pages of 16, unread pages dropped, Qwen2.5-Coder-1.5B",
     "estimate-30k-qwen": "Pass keys of passkeys-30k-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
     "estimate-16-30k-qwen": "Pass keys of estimate-30k-qwen in pages of 16 entries, Qwen2.5-Coder-1.5B",
@@ -276,13 +282,22 @@ STUDIES: Mapping[str, Study] = {
     "estimate-qwen": Study(
         QWEN, ("dictionary_140",), [FULL, Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12
     ),
-    "dropped-qwen": Study(QWEN, ("dictionary_140",), [Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12),
+    **dict.fromkeys(
+        ("dropped-qwen", "estimate-32-qwen"),
+        Study(QWEN, ("dictionary_140",), [Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12),
+    ),
+    "estimate-later-qwen": Study(
+        QWEN, LATER_TASKS, [Cell(PAGED, one) for one in ("2x", "4x")], (4096,), ("next",), count=10, seed=7
+    ),
     **dict.fromkeys(
         ("estimate-30k-qwen", "estimate-16-30k-qwen"),
         Study(QWEN, ("passkeys",), [Cell(PAGED, "1024"), Cell(PAGED, "512")], (30_000,), ("next",), count=20, seed=7),
     ),
     "pages-longbench-qwen": Study(QWEN, ("longbench",), at_a_quarter(), (8192,), count=26, seed=9),
-    "pages-16-longbench-qwen": Study(QWEN, ("longbench",), [Cell(PAGED, "4x")], (8192,), count=26, seed=9),
+    **dict.fromkeys(
+        ("pages-16-longbench-qwen", "estimate-longbench-qwen"),
+        Study(QWEN, ("longbench",), [Cell(PAGED, "4x")], (8192,), count=26, seed=9),
+    ),
     "heads-longbench-qwen": Study(QWEN, ("longbench",), divided_at_a_quarter(), (8192,), count=26, seed=9),
     "workspace-qwen": Study(QWEN, ("longbench",), [Cell(KVChoice(), "4x")], (8192,), count=26, seed=9),
     "workspace-passkey-qwen": Study(

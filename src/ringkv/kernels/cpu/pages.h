@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "block.h"
+#include "score_pages.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -76,19 +76,18 @@ class PromisedShares {
     split(query, queries, width);
     padded_ = (stop + kLanes - 1) / kLanes * kLanes;
     best_.assign(padded_, kNothing);
-    scores_.assign(kGroupHeads * padded_, kNothing);
-    block_.resize(kGroupHeads * kBlock);
-    for (int64_t from = 0; from < queries; from += kGroupHeads)
-      for_group(std::min(kGroupHeads, queries - from), [&](auto count) {
-        score<decltype(count)::value>(parts_.data() + from * 2 * width, digests, stop, 2 * width, scale);
-        for (int64_t g = 0; g < count; ++g) take(scores_.data() + g * padded_);
-      });
+    scores_.resize(queries * padded_);
+    score_pages(parts_.data(), queries, 2 * width, digests, stop, scale, scores_.data(), padded_);
+    for (int64_t g = 0; g < queries; ++g) {
+      float* own = scores_.data() + g * padded_;
+      std::fill(own + stop, own + padded_, kNothing);
+      take(own);
+    }
     return best_.data();
   }
 
  private:
   static constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  static constexpr int64_t kAhead = 64;  // digests that are prefetched before they are read, also those of the next head
 
   // The positive and the negative part of each query, whose product with upper and lower bounds is the most of q . k.
   void split(const T* query, int64_t queries, int64_t width) {
@@ -99,22 +98,6 @@ class PromisedShares {
         parts_[g * 2 * width + d] = float(one) > 0 ? one : T(0.f);
         parts_[(g * 2 + 1) * width + d] = float(one) > 0 ? T(0.f) : one;
       }
-  }
-  template <int G>
-  void score(const T* parts, const T* digests, int64_t stop, int64_t width, float scale) {
-    for (int64_t at = 0; at < stop; at += kBlock) {
-      const int64_t count = std::min(kBlock, stop - at), whole = count / kLanes * kLanes;
-      some<G>(parts, digests, at, whole, width, scale);
-      // The last ones in a vector with others, so that equal digests have equal scores.
-      const int64_t last = whole == count || at + count < kLanes ? at + whole : at + count - kLanes;
-      some<G>(parts, digests, last, at + count - last, width, scale);
-    }
-  }
-  template <int G>
-  void some(const T* parts, const T* digests, int64_t at, int64_t count, int64_t width, float scale) {
-    const T* rows = digests + at * width;
-    score_rows<T, G>(parts, rows, rows + kAhead * width, count, width, scale, block_.data());
-    for (int64_t g = 0; g < G; ++g) std::copy_n(block_.data() + g * kBlock, count, scores_.data() + g * padded_ + at);
   }
   // Raises the best shares to those of one query. NaN promises nothing, infinity the most that a float can.
   void take(float* scores) {
@@ -136,7 +119,7 @@ class PromisedShares {
 
   int64_t padded_ = 0;
   std::vector<T> parts_;
-  std::vector<float> scores_, block_, best_;
+  std::vector<float> scores_, best_;
 };
 
 // The `wanted` highest of shares, of equal ones the first. The lowest of them is found bit by bit: its place in the order

@@ -27,22 +27,16 @@ class MiddleScores {
   void operator()(const T* query, int64_t queries, int64_t width, const T* digests, const std::vector<uint8_t>& is_read,
                   int64_t page, float scale, float* to) {
     halves(query, queries, width);
-    const int64_t stop = int64_t(is_read.size());
-    tops_.assign(queries, kNone);
-    sums_.assign(queries, 0.f);
-    scores_.resize(kGroupHeads * kBlock);
-    for (int64_t from = 0; from < queries; from += kGroupHeads)
-      for_group(std::min(kGroupHeads, queries - from), [&](auto count) {
-        constexpr int G = decltype(count)::value;
-        for (int64_t at = 0; at < stop; at += kBlock) {
-          const int64_t size = std::min(kBlock, stop - at);
-          const T* rows = digests + at * 2 * width;
-          score_rows<T, G>(halves_.data() + from * 2 * width, rows, rows, size, 2 * width, scale, scores_.data());
-          for (int g = 0; g < G; ++g) add(scores_.data() + g * kBlock, is_read.data() + at, size, from + g);
-        }
-      });
-    for (int64_t g = 0; g < queries; ++g)
-      to[g] = sums_[g] > 0.f ? tops_[g] + std::log(sums_[g]) + std::log(float(page)) : kNone;
+    const int64_t stop = int64_t(is_read.size()), padded = (stop + kLanes - 1) / kLanes * kLanes;
+    scores_.resize(queries * padded);
+    score_pages(halves_.data(), queries, 2 * width, digests, stop, scale, scores_.data(), padded);
+    for (int64_t g = 0; g < queries; ++g) {
+      float* own = scores_.data() + g * padded;
+      for (int64_t i = 0; i < stop; ++i)
+        if (is_read[i] || !std::isfinite(own[i])) own[i] = kNone;
+      const auto [top, sum] = exponentiate(own, stop);
+      to[g] = sum > 0.f ? top + std::log(sum) + std::log(float(page)) : kNone;
+    }
   }
 
  private:
@@ -54,19 +48,8 @@ class MiddleScores {
       to[0] = to[width] = T(float(query[i]) * 0.5f);
     }
   }
-  // Adds the scores of a block to the sum of one query.
-  void add(float* scores, const uint8_t* is_read, int64_t size, int64_t query) {
-    for (int64_t i = 0; i < size; ++i)
-      if (is_read[i] || !std::isfinite(scores[i])) scores[i] = kNone;
-    const auto [top, sum] = exponentiate(scores, size);
-    if (sum == 0.f) return;
-    const float highest = std::max(top, tops_[query]);
-    sums_[query] = sums_[query] * std::exp(tops_[query] - highest) + sum * std::exp(top - highest);
-    tops_[query] = highest;
-  }
-
   std::vector<T> halves_;
-  std::vector<float> tops_, sums_, scores_;
+  std::vector<float> scores_;
 };
 
 // The means of the first values of slots, float32 [slots, heads, count, width]: that of n values at n modulo count.
