@@ -40,10 +40,7 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     "pages-16-longbench-qwen": {"kv_page": 16},
     "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
     "dropped-qwen": {"kv_page": 16},
-    **dict.fromkeys(
-        ("estimate-32-qwen", "estimate-later-qwen", "estimate-longbench-qwen", "estimate-30k-qwen"),
-        {"kv_unread": "estimate"},
-    ),
+    **{f"estimate-{one}-qwen": {"kv_unread": "estimate"} for one in ("32", "later", "longbench", "30k")},
     "estimate-16-30k-qwen": {"kv_page": 16, "kv_unread": "estimate"},
 }
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
