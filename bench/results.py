@@ -42,8 +42,8 @@ Figure = Mapping[str, Any]
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    first, *others = ("| " + " | ".join(line) + " |" for line in (head, *rows))
+    return "\n".join((first, "|---|" + "---:|" * (len(head) - 1), *others))
 
 
 def keep(

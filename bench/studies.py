@@ -35,7 +35,6 @@ READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUD
 OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     **{study: {"kv_format": form} for study, form in {**SLOTS, **CODE, **CHAINS, **READING}.items()},
     "workspace-qwen": {"prefill_workspace": 4096},
-    "workspace-passkey-qwen": {"prefill_workspace": 4096},
     "lookups-16-qwen": {"kv_page": 16},
     "pages-16-longbench-qwen": {"kv_page": 16},
     "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
@@ -240,7 +239,6 @@ ABOUT: Mapping[str, str] = {
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
     "workspace-qwen": "LongBench in a workspace of 4k, the prompts of pages-longbench-qwen, Qwen2.5-Coder-1.5B",
-    "workspace-passkey-qwen": "A pass key in each of 20 texts of 30k, in a workspace of 4k, Qwen2.5-Coder-1.5B",
     "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkey-30k-qwen": "A pass key in each of 20 texts of 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
@@ -297,9 +295,6 @@ STUDIES: Mapping[str, Study] = {
     ),
     "heads-longbench-qwen": Study(QWEN, ("longbench",), divided_at_a_quarter(), (8192,), count=26, seed=9),
     "workspace-qwen": Study(QWEN, ("longbench",), [Cell(KVChoice(), "4x")], (8192,), count=26, seed=9),
-    "workspace-passkey-qwen": Study(
-        QWEN, ("passkey",), [Cell(KVChoice(), one) for one in ("1024", "512")], (30_000,), count=20, seed=7
-    ),
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
     "passkey-30k-qwen": Study(QWEN, ("passkey",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),

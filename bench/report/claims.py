@@ -90,8 +90,9 @@ def within_points(most: float, found: TaskScores) -> Judgement:
 
 def at_least(percent: float, found: TaskScores) -> Judgement:
     """Judge by the mean whether the only cache scores so many percent."""
-    mean = mean_of([[one for (one,) in task] for task in found.values()])
-    return _judge_interval(mean, "%", lambda one: _verdict(one.mean >= percent))
+    share = mean_of([[one for (one,) in task] for task in found.values()])
+    words, verdict = _judge_interval(share, "%", lambda one: _verdict(one.mean >= percent))
+    return words.replace("+", ""), verdict
 
 
 def no_worse_on_average(found: TaskScores) -> Judgement:
@@ -182,42 +183,46 @@ def _claims() -> Iterator[Claim]:
 
 
 def _recall_claims() -> Iterator[Claim]:
-    """Yield claims about `arkvale`, which reads a share of the entries, and about policies that watch decoding."""
-    half, quarter = (("arkvale 2x", "full"), ("arkvale 4x", "full"))
-    for only, text in (("", "4 tasks of RULER"), ("registers", "640 registers")):
-        study = "lookups-qwen" if only else "later-qwen"
+    """Yield claims about `arkvale`, which reads a share of the entries, in pages of 32 unless they say otherwise."""
+    half, quarter = ("arkvale 2x", "full"), ("arkvale 4x", "full")
+    for study, text, only, full in (
+        ("later-qwen", "RULER, asked later: arkvale", "", ""),
+        ("estimate-later-qwen", "RULER, asked later: arkvale, estimating,", "", "later-qwen"),
+        ("lookups-qwen", "640 registers, asked later: arkvale", "registers", ""),
+    ):
         for caches, share, most in ((half, "1/2", 3), (quarter, "1/4", 6)):
             judge = partial(within_points, most)
-            yield Claim(
-                f"question later, {text}: arkvale {share} loses at most {most} points", study, judge, caches,
-                only=only, place="next",
-            )  # fmt: skip
-    for study, pages in (
-        ("lookups-qwen", "32"),
-        ("lookups-16-qwen", "16"),
-        ("estimate-qwen", "16 and estimates"),
+            yield Claim(f"{text} {share} loses at most {most} points", study, judge, caches, (), only, "next", full)
+    for study, setting, full in (
+        ("lookups-qwen", "", ""),
+        ("lookups-16-qwen", ", pages of 16,", ""),
+        ("estimate-qwen", ", pages of 16, estimating,", ""),
+        ("estimate-32-qwen", ", estimating,", "estimate-qwen"),
     ):
-        text = f"question later, 140 UUIDs: arkvale 1/4 with pages of {pages} loses at most 5 points"
-        yield Claim(text, study, partial(within_points, 5), quarter, only="dictionary_140", place="next")
-    text = "1/4 loses at most 3 points on 4 tasks of RULER"
+        text, judge = f"140 UUIDs, asked later: arkvale 1/4{setting} loses at most 5 points", partial(within_points, 5)
+        yield Claim(text, study, judge, quarter, (), "dictionary_140", "next", full)
+    text = "RULER, another seed, 4 tasks: 1/4 loses at most 3 points"
     yield Claim(text, "inside-qwen", partial(within_points, 3), ("snapstream 4x", "full"))
-    near, full = partial(within_share, 1.5), "pages-longbench-qwen"
-    weighed = "snapstream 4x weigh=values heads=global"
+    weighed, full = "snapstream 4x weigh=values heads=global", "pages-longbench-qwen"
     for study, name, label in (
         (full, "1/4", "snapstream 4x"),
-        ("heads-longbench-qwen", "1/4 with `--kv-heads global --kv-weigh values`", weighed),
-        (full, "arkvale 1/4 with pages of 32", "arkvale 4x"),
-        ("pages-16-longbench-qwen", "arkvale 1/4 with pages of 16", "arkvale 4x"),
+        ("heads-longbench-qwen", "1/4, `--kv-heads global --kv-weigh values`,", weighed),
+        (full, "arkvale 1/4", "arkvale 4x"),
+        ("pages-16-longbench-qwen", "arkvale 1/4, pages of 16,", "arkvale 4x"),
+        ("estimate-longbench-qwen", "arkvale 1/4, estimating,", "arkvale 4x"),
     ):
-        text = f"{name} is within 1.5% of the full cache on LongBench, another seed"
-        yield Claim(text, study, near, (label, "full"), full=full)
+        text = f"LongBench, other prompts: {name} within 1.5%"
+        yield Claim(text, study, partial(within_share, 1.5), (label, "full"), full=full)
     for study, keys in (
-        ("passkeys-8k-qwen", "20 pass keys in a text of 8k"),
-        ("passkeys-30k-qwen", "20 pass keys in a text of 30k"),
+        ("passkeys-8k-qwen", "20 pass keys in 8k"),
+        ("passkeys-30k-qwen", "20 pass keys in 30k"),
         ("passkey-30k-qwen", "a pass key in each of 20 texts of 30k"),
     ):
-        text = f"question later, {keys}: arkvale with 512 entries finds 95%"
+        text = f"{keys}, asked later: arkvale finds 95% with 512 entries"
         yield Claim(text, study, partial(at_least, 95), ("arkvale 512",), place="next")
+
+
+def _watching_claims() -> Iterator[Claim]:
     for policy in ("h2o", "scissorhands", "reselect", "triattention"):
         study = "calibrated-qwen" if policy == "triattention" else "watching-qwen"
         caches = tuple(f"{one} {budget}" for one in ("snapstream", policy) for budget in (192, 256, 384))
@@ -225,4 +230,4 @@ def _recall_claims() -> Iterator[Claim]:
         yield Claim(text, study, no_worse_on_average, caches)
 
 
-CLAIMS = (*_claims(), *_recall_claims())
+CLAIMS = (*_claims(), *_recall_claims(), *_watching_claims())

@@ -9,14 +9,14 @@ from ringkv.base.kv import PAGES
 
 
 def recall(rows: Sequence[ResultRow]) -> str:
-    """Return the table of steps by policy, from the newest run of each model, machine and size of pages."""
-    runs = newest([{"page": PAGES[0]} | one for one in figures(rows, "recall")], "model", "machine", "page")
+    """Return the table of steps by policy, from the newest run of each model and size of pages."""
+    runs = newest([{"page": PAGES[0]} | one for one in figures(rows, "recall")], "model", "page")
     lines = [
         (
             MODELS[one["model"]],
             MACHINES[one["machine"]],
             _policy(one),
-            f"{one['live']:,} in {one['tier']}",
+            f"{one['live']:,}" if one["tier"] == "memory" else f"{one['live']:,} in {one['tier']}",
             f"{one['slots_bytes'] / 1e6:,.0f}",
             f"{1e3 * one['seconds']:.1f} ms",
             f"{one['over_kept']:.2f}x",
@@ -30,5 +30,5 @@ def recall(rows: Sequence[ResultRow]) -> str:
 
 def _policy(one: ResultRow) -> str:
     pages = f"pages of {one['page']}" if one["page"] != PAGES[0] else ""
-    estimated = "unread pages estimated" if one.get("unread") == "estimate" else ""
+    estimated = "estimating" if one.get("unread") == "estimate" else ""
     return ", ".join(filter(None, (one["policy"], pages, estimated)))

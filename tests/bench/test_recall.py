@@ -65,5 +65,5 @@ def test_a_run_with_other_pages_adds_its_rows_of_arkvale() -> None:
         "snapstream",
         "arkvale",
         "arkvale, pages of 16",
-        "arkvale, pages of 16, unread pages estimated",
+        "arkvale, pages of 16, estimating",
     ]

@@ -49,7 +49,7 @@ def test_a_table_that_no_page_shows_is_printed_by_its_name(
     assert all(f"report:{name} " not in page.read_text(encoding="utf-8") for page in PAGES)
     monkeypatch.setattr("sys.argv", ["report", name])
     main()
-    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]) > 5
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]) > 5
 
 
 def test_an_unknown_table_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
