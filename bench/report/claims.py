@@ -209,7 +209,6 @@ def _recall_claims() -> Iterator[Claim]:
         ("heads-longbench-qwen", "1/4, `--kv-heads global --kv-weigh values`,", weighed),
         (full, "arkvale 1/4", "arkvale 4x"),
         ("pages-16-longbench-qwen", "arkvale 1/4, pages of 16,", "arkvale 4x"),
-        ("estimate-longbench-qwen", "arkvale 1/4, estimating,", "arkvale 4x"),
     ):
         text = f"LongBench, other prompts: {name} within 1.5%"
         yield Claim(text, study, partial(within_share, 1.5), (label, "full"), full=full)

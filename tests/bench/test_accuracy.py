@@ -15,6 +15,9 @@ BESIDE_ANOTHER = {
     "workspace-qwen": "pages-longbench-qwen",
     "pages-16-longbench-qwen": "pages-longbench-qwen",
     "dropped-qwen": "estimate-qwen",
+    "estimate-32-qwen": "estimate-qwen",
+    "estimate-later-qwen": "later-qwen",
+    "estimate-longbench-qwen": "pages-longbench-qwen",
     "estimate-30k-qwen": "passkeys-30k-qwen",
     "estimate-16-30k-qwen": "passkeys-30k-qwen",
 }

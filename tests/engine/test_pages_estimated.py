@@ -118,8 +118,9 @@ def test_graphs_compute_what_eager_steps_do(estimating: LocalEngine, llama_dir: 
 
 def assert_equal_but_for_ties(found: torch.Tensor, want: torch.Tensor) -> None:
     """Two pages may promise as much but for rounding; a step may then read the other one."""
-    is_close = (found - want).abs().amax(-1) < 1e-4
-    assert is_close.sum() >= len(is_close) - 2
+    off = (found - want).abs().amax(-1)
+    assert (off < 0.2).all()
+    assert (off < 1e-4).sum() >= len(off) - 2
 
 
 def test_ranks_estimate_what_one_rank_does(estimating: LocalEngine, llama_dir: Path) -> None:

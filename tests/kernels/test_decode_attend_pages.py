@@ -42,9 +42,11 @@ def promises(q: Tensor, digests: Tensor) -> list[float]:
 class Step:
     """One decode step over random keys, whose digests are of their pages."""
 
-    def __init__(self, dtype: torch.dtype = torch.float32, width: int = 64, is_mean: bool = True) -> None:
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, width: int = 64, is_mean: bool = True, groups: int = GROUPS
+    ) -> None:
         torch.manual_seed(width)
-        self.q = torch.randn(ROWS, HEADS, GROUPS, width).to(dtype)
+        self.q = torch.randn(ROWS, HEADS, groups, width).to(dtype)
         self.k, self.v = (torch.randn(ROWS, HEADS, width).to(dtype) for _ in range(2))
         self.keys, self.values = (torch.randn(ROWS, HEADS, ENTRIES, width).to(dtype) for _ in range(2))
         self.digests = digest(self.keys.unflatten(2, (-1, PAGE)), is_mean)
@@ -100,6 +102,18 @@ def test_a_head_reads_first_newest_and_most_promising_pages(  # type: ignore[no-
     assert len(read) == 4  # each chose others
     assert not out[1].any()
     assert (lse[1] == float("-inf")).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("width", "groups"), [(32, 5), (96, 6), (256, 6), (128, 16), (64, 20)])
+def test_any_number_of_query_heads_and_width_attends_to_the_same_pages(  # type: ignore[no-untyped-def]
+    kernel, dtype: torch.dtype, width: int, groups: int
+) -> None:
+    step = Step(dtype, width, groups=groups)
+    out, _ = step.run(kernel)
+    for row in (0, 2):
+        for head in range(HEADS):
+            torch.testing.assert_close(out[row, head].double(), step.by_hand(row, head)[1], atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.usefixtures("compiled")

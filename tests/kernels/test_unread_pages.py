@@ -1,6 +1,8 @@
 """Pages that a step does not read: what they are estimated to hold, against loops in float64."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -35,11 +37,16 @@ def some_means(step: Step | int8.Step) -> Tensor:
 
 @pytest.mark.parametrize(
     ("form", "dtype", "close"),
-    [(Step, torch.float32, 1e-5), (Step, torch.bfloat16, 1e-2), (int8.Step, torch.float32, 1e-2)],
+    [
+        (Step, torch.float32, 1e-5),
+        (Step, torch.bfloat16, 1e-2),
+        (partial(Step, groups=6), torch.bfloat16, 1e-2),
+        (int8.Step, torch.float32, 1e-2),
+    ],
 )
 @pytest.mark.parametrize(("width", "is_mean"), [(64, True), (128, False)])
 def test_a_page_counts_as_the_middle_of_its_digest_and_the_mean_value_for_each_entry(
-    name: str, form: type[Step] | type[int8.Step], dtype: torch.dtype, close: float, width: int, is_mean: bool
+    name: str, form: Callable[..., Step | int8.Step], dtype: torch.dtype, close: float, width: int, is_mean: bool
 ) -> None:
     step = form(dtype, width, is_mean)
     means = some_means(step)

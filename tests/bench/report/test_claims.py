@@ -1,6 +1,7 @@
 """Claims judged from answers with known outcomes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,7 @@ def test_every_claim_is_about_caches_of_its_study() -> None:
         cells = {cell.label for cell in STUDIES[claim.study].cells} | ({"full"} if claim.full else set())
         assert set(claim.caches) <= cells
         assert claim.place in STUDIES[claim.study].places
+        assert not claim.full or STUDIES[claim.full] == replace(STUDIES[claim.study], cells=STUDIES[claim.full].cells)
 
 
 @pytest.mark.parametrize(

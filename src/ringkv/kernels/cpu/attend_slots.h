@@ -14,21 +14,12 @@
 namespace ringkv {
 namespace {
 
-// Whether blocks are attended to with tiles, which need their entries in place.
-template <typename T>
-bool with_tiles(int64_t queries, int64_t width, const Holes& holes) {
-#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
-  if constexpr (std::is_same_v<T, BF16>) return !holes.entries && BlockTiles::fit(queries, width);
-#endif
-  return false;
-}
-
 // Calls `run` with the fastest implementation for these shapes.
 template <typename T, typename Run>
 void with_attention(int64_t queries, int64_t width, float scale, const Holes& holes, const Run& run) {
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
   if constexpr (std::is_same_v<T, BF16>)
-    if (with_tiles<T>(queries, width, holes)) return run(BlockTiles(queries, width, scale));
+    if (!holes.entries && BlockTiles::fit(queries, width)) return run(BlockTiles(queries, width, scale));
 #endif
   run(BlockRows<T>(queries, width, scale, holes));
 }

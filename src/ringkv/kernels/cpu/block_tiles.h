@@ -6,8 +6,8 @@
 //
 // Blocks are pipelined: while the values of one are accumulated, the keys of the next are scored. Keys and values are
 // read in alternation, in small portions and each prefetched: one core saturates the memory bandwidth only with loads
-// always in flight, and the hardware prefetchers then follow both streams. 16 entries always follow each other, in place
-// or in a page.
+// always in flight, and the hardware prefetchers then follow both streams. A tile's entries follow each other, in place or
+// in a page.
 
 #pragma once
 
@@ -32,6 +32,7 @@ class BlockTiles {
   }
   ~BlockTiles() { _tile_release(); }
   BlockTiles(const BlockTiles&) = delete;
+  static_assert(kTileM == kLanes, "a page has whole tiles");
 
   static bool fit(int64_t groups, int64_t width) {
     return groups <= kTileM && width % kTileK == 0 && width <= kMaxWidth;

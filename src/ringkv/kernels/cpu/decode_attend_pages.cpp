@@ -7,7 +7,6 @@
 #include <bit>
 #include <optional>
 #include <tuple>
-#include <vector>
 
 #include "attend_slots.h"
 #include "pages.h"
