@@ -1,4 +1,4 @@
-"""page_out: take the entries of slots in files out of memory, as if nothing had read them since they were written."""
+"""page_out: drop the entries of slots in files from memory, at least 80% of them, so that a step reads the disk."""
 
 import ctypes
 import mmap

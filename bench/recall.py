@@ -6,8 +6,8 @@
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
 others. `arkvale` selects pages, and runs a second time with the pages that it does not read estimated. With --tier, it
 runs with its entries in files of that directory, which the operating system has in its cache, as after a prompt; then
-also after they were taken out of memory before each step. Entries are random. Policies take turns, each in an engine of
-its own. Run it on an idle machine.
+also cold: at least 80% of them are dropped from memory before each step. Entries are random. Policies take turns, each
+in an engine of its own. Run it on an idle machine.
 """
 
 import argparse

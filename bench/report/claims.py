@@ -215,7 +215,7 @@ def _recall_claims() -> Iterator[Claim]:
     for study, keys in (
         ("passkeys-8k-qwen", "20 pass keys in 8k"),
         ("passkeys-30k-qwen", "20 pass keys in 30k"),
-        ("passkey-30k-qwen", "a pass key in each of 20 texts of 30k"),
+        ("passkey-30k-qwen", "one pass key in each of 20 texts of 30k"),
     ):
         text = f"{keys}, asked later: arkvale finds 95% with 512 entries"
         yield Claim(text, study, partial(at_least, 95), ("arkvale 512",), place="next")

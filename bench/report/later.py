@@ -14,7 +14,7 @@ ROWS: Mapping[tuple[str, str], str] = {  # study, task -> name; the study's mean
     ("lookups-qwen", "dictionary_140"): "140 UUIDs, 10k",
     ("passkeys-8k-qwen", "passkeys"): "20 pass keys, 8k",
     ("passkeys-30k-qwen", "passkeys"): "20 pass keys, 30k",
-    ("passkey-30k-qwen", "passkey"): "a pass key a text, 30k",
+    ("passkey-30k-qwen", "passkey"): "one pass key per text, 30k",
 }
 BUDGETS = ("2x", "4x"), ("1024", "512")
 """Of the columns, by study."""

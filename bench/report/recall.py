@@ -21,7 +21,7 @@ def recall(rows: Sequence[ResultRow]) -> str:
             f"{1e3 * one['seconds']:.1f} ms",
             f"{one['over_kept']:.2f}x",
         )
-        for one in runs
+        for one in sorted(runs, key=lambda one: ([*MODELS].index(one["model"]), -one["page"]))
         if one["page"] == PAGES[0] or one["policy"] == "arkvale"
     ]
     head = ("model", "machine", "policy", "entries", "slots in memory, MB", "step", "over `snapstream`")

@@ -117,7 +117,7 @@ def test_graphs_compute_what_eager_steps_do(estimating: LocalEngine, llama_dir: 
 
 
 def assert_equal_but_for_ties(found: torch.Tensor, want: torch.Tensor) -> None:
-    """Two pages may promise as much but for rounding; a step may then read the other one."""
+    """Two pages may promise equal attention, except for rounding. A step may then read the other one."""
     off = (found - want).abs().amax(-1)
     assert (off < 0.2).all()
     assert (off < 1e-4).sum() >= len(off) - 2

@@ -162,7 +162,7 @@ def selected(
 
 
 def as_mask(pages: Tensor, most: Tensor, live: Tensor, page: int) -> Tensor:
-    """Return bool [B, H, P]: whether a page is among the first of pages int32 [B, H, P], of which rows read `most`."""
+    """Return bool [B, H, P]: the pages that are read, the first of pages int32 [B, H, P]; at most `most` int32 [B]."""
     index = torch.arange(pages.shape[-1], device=pages.device)
     is_read = index < torch.minimum(most, (live + page - 1) // page)[:, None, None]
     seen = pages.new_zeros(*pages.shape[:2], pages.shape[2] + 1, dtype=torch.bool)
