@@ -19,7 +19,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.kv_steps import SLOTS, STEPS, WARM, fill
-from bench.page_out import page_out
+from bench.page_out import page_out_slots
 from bench.results import keep, table
 from bench.steps import step_seconds
 from ringkv.base.kv import PAGES, Unread
@@ -90,7 +90,7 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
 
 
 def _cold_steps(engine: LocalEngine) -> list[float]:
-    return step_seconds(engine, COLD_STEPS, 0, partial(page_out, engine))
+    return step_seconds(engine, COLD_STEPS, 0, partial(page_out_slots, engine))
 
 
 def main() -> None:

@@ -23,7 +23,8 @@ def test_pages_that_steps_read_equal_those_counted_step_by_step(prompt: int, bud
         read += min(filled, counts.most)
         skipped += max(0, filled - counts.most)
     held = len({entry // page for entry in range(prompt + fed)})
-    assert page_usage(own, page, fed) == PageUsage(held, counts.most, read, skipped)
+    assert page_usage(own, page, fed) == PageUsage(held, held, counts.most, read, skipped)
+    assert page_usage(own, page, fed, resident=4) == PageUsage(held, min(held, 4), counts.most, read, skipped)
 
 
 def test_a_slot_without_pages_and_a_policy_that_reads_everything_have_no_counts() -> None:

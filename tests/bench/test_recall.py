@@ -44,7 +44,7 @@ def test_cold_steps_page_out_the_file_first(tmp_path: Path, monkeypatch: pytest.
     tiny.save(tmp_path, "Llama")
     called: list[LocalEngine] = []
     monkeypatch.setattr(recall, "locate", lambda model: tmp_path)
-    monkeypatch.setattr(recall, "page_out", called.append)
+    monkeypatch.setattr(recall, "page_out_slots", called.append)
     found = measured("any", Case("arkvale", 256, str(tmp_path), is_cold=True), 256, graphs="off")
     assert found.tier == "file, cold"
     assert [type(one) for one in called] == [LocalEngine] * recall.COLD_STEPS

@@ -71,7 +71,10 @@ def test_the_line_has_what_steps_read_and_heads_hold_if_that_is_less_than_all() 
     one = usage(7012, 3, 6950)
     paged, divided = (
         replace(one, kv=replace(one.kv, **more))
-        for more in ({"pages": PageUsage(held=20, step=6, read=12, skipped=28)}, {"heads": HeadUsage(31, 1204)})
+        for more in (
+            {"pages": PageUsage(held=20, resident=20, step=6, read=12, skipped=28)},
+            {"heads": HeadUsage(31, 1204)},
+        )
     )
     assert ", 1 ring wrap, steps read 6 of 20 pages | 1 MB" in cache_line(paged)
     assert ", 1 ring wrap, heads hold 31 to 1,204 | 1 MB" in cache_line(divided)

@@ -85,7 +85,7 @@ def test_the_pages_of_an_answer_are_those_that_its_steps_select(
     assert len(selections) == layers * fed
     read = sum(int(one.sum()) for one in selections) // (layers * heads)
     held = [-(-length // PAGE) for length in range(101, 101 + fed)]
-    assert usage.pages == PageUsage(held[-1], step=96 // PAGE, read=read, skipped=sum(held) - read)
+    assert usage.pages == PageUsage(held[-1], held[-1], step=96 // PAGE, read=read, skipped=sum(held) - read)
     assert 0 < read < sum(held)
     assert usage.heads is None
 
@@ -163,7 +163,9 @@ def test_the_pages_of_a_compressed_prompt_are_counted_until_its_slot_is_full(pag
     lengths = range(112 + 1, 160 + 1)
     assert (usage.kv.kept, usage.completion_tokens) == (112, len(lengths) + 1)  # the last token is not fed
     held = sum(-(-length // PAGE) for length in lengths)
-    assert usage.kv.pages == PageUsage(160 // PAGE, 64 // PAGE, read=4 * len(lengths), skipped=held - 4 * len(lengths))
+    assert usage.kv.pages == PageUsage(
+        160 // PAGE, 160 // PAGE, 64 // PAGE, read=4 * len(lengths), skipped=held - 4 * len(lengths)
+    )
 
 
 def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(paged: LocalEngine) -> None:

@@ -104,7 +104,9 @@ def test_usage_has_the_pages_that_steps_copied(recalling: LocalEngine, monkeypat
     monkeypatch.setattr(decode_attend_recall, "recall", spy)
     usage = ended(recalling, tiny.request(tiny.prompt(200), max_tokens=40, ignore_eos=True)).usage.kv
     layers, heads = 3, 2
-    assert usage.recalled == round(copied / (layers * heads)) > KV.budget // PAGE
+    assert usage.pages is not None
+    assert usage.pages.recalled == round(copied / (layers * heads)) > KV.budget // PAGE
+    assert usage.pages.resident == RESIDENT < usage.pages.held
 
 
 def test_a_slot_moves_to_an_engine_with_all_pages_on_the_device_and_back(

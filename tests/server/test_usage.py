@@ -28,11 +28,18 @@ def test_the_caches_of_all_choices_are_summed() -> None:
 
 
 def test_pages_and_heads_are_summed_and_left_out_if_there_are_none() -> None:
-    paged = KVUsage("arkvale", 1, 2, 3, 4, 5, PageUsage(held=6, step=2, read=7, skipped=8))
+    paged = KVUsage("arkvale", 1, 2, 3, 4, 5, PageUsage(held=6, resident=5, step=2, read=7, skipped=8, recalled=1))
     counter = UsageCounter(prompt_tokens=3)
     counter.add(0, last_output(paged))
     counter.add(1, last_output(paged))
-    assert counter.usage()["kv"]["pages"] == {"held": 12, "step": 4, "read": 14, "skipped": 16}
+    assert counter.usage()["kv"]["pages"] == {
+        "held": 12,
+        "resident": 10,
+        "step": 4,
+        "read": 14,
+        "skipped": 16,
+        "recalled": 2,
+    }
     assert "heads" not in counter.usage()["kv"]
 
 

@@ -67,6 +67,11 @@ class EngineConfig:
         return IN_HOST_MEMORY if self.kv_resident else str(self.kv_tier or "")
 
     @property
+    def resident_pages(self) -> int | None:
+        """See `Limits.resident`."""
+        return self.kv_resident or (None if self.kv_tier is None else 0)
+
+    @property
     def slot_format(self) -> SlotFormat:
         by_means, estimated, on_disk = self.kv_digest == "mean", self.kv_unread == "estimate", self.kv_tier is not None
         pages = Pages(self.kv_page, by_means, on_disk, self.kv_resident, estimated) if self.kv_page else None

@@ -8,12 +8,14 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(frozen=True)
 class PageUsage:
-    """Pages of one request's slot, per layer and key-value head."""
+    """Pages of one request's slot, per layer and key-value head. `recalled` is a mean over these."""
 
     held: int  # pages that hold its tokens
+    resident: int  # of them, those that stay where steps read them: not in a GPU's host, and not in files
     step: int  # pages that a step reads at most
     read: int  # pages that all steps of the answer have read
     skipped: int  # pages that they have not
+    recalled: int = 0  # pages that they copied from a GPU's host, or that were not in memory but in a file
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,7 @@ class HeadUsage:
 class KVUsage:
     """Cache statistics of one request. Entries are per layer and key-value head.
 
-    pages: None unless steps read some pages. heads: None if all heads hold as many entries. recalled: pages that steps
-    copied from the host's memory, a mean over layers and heads; None if no slot's pages are there.
+    pages: None unless steps read some pages. heads: None if all heads hold as many entries.
     """
 
     policy: str
@@ -40,7 +41,6 @@ class KVUsage:
     bytes_held: int  # of memory, allocated for its slot in all layers, filled or not
     pages: PageUsage | None = None
     heads: HeadUsage | None = None
-    recalled: int | None = None
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -93,7 +93,10 @@ class Finished:
     usage: Usage
 
     def with_recalled(self, pages: int) -> "Finished":
-        return replace(self, usage=replace(self.usage, kv=replace(self.usage.kv, recalled=pages)))
+        kv = self.usage.kv
+        if kv.pages is None:
+            return self
+        return replace(self, usage=replace(self.usage, kv=replace(kv, pages=replace(kv.pages, recalled=pages))))
 
 
 @dataclass(frozen=True)

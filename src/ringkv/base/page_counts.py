@@ -50,10 +50,10 @@ def most_read(layout: Layout, page: int) -> int:
     return held if counts is None else min(held, counts.most)
 
 
-def page_usage(layout: Layout, page: int, fed: int) -> PageUsage | None:
+def page_usage(layout: Layout, page: int, fed: int, resident: int | None = None) -> PageUsage | None:
     """Return what the steps of an answer have read once so many of its tokens were fed; None if they read everything.
 
-    Each token that is fed takes an entry more.
+    Each token that is fed takes an entry more. resident: pages that stay where steps read them, at most; None for all.
     """
     counts = PageCounts.of(layout, page) if page else None
     if counts is None:
@@ -63,7 +63,7 @@ def page_usage(layout: Layout, page: int, fed: int) -> PageUsage | None:
     read, passed = (
         _summed(first + fed, page, most) - _summed(first, page, most) for most in (counts.most, max(held, 1))
     )
-    return PageUsage(held, counts.most, read, passed - read)
+    return PageUsage(held, held if resident is None else min(held, resident), counts.most, read, passed - read)
 
 
 def _summed(entries: int, page: int, most: int) -> int:

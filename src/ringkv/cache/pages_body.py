@@ -22,6 +22,7 @@ from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.registry import storage
 from ringkv.cache.formats.storage import Allocate
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
+from ringkv.kernels.read_ahead import read_ahead
 
 EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 
@@ -30,8 +31,10 @@ EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 class PagesBody(Body):
     """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D], pins float32 [L, R, H, P]
     and counts int32 [L, R, 4] of `decode_attend_pages`, and before them the means float32 [L, R, H, MEANS, D] of
-    `add_unread_pages`, if there are any.
+    `add_unread_pages`, if there are any. from_disk: of planes in files, int32 [L, R, H], see `read_ahead`.
     """
+
+    from_disk: Tensor | None = None
 
     @classmethod
     def allocate(
@@ -39,12 +42,16 @@ class PagesBody(Body):
     ) -> "PagesBody":
         """tier: allocates the planes, if they are not in memory like all else."""
         planes = new_planes(group, rows, entries, tier or allocate)
+        from_disk = [read_ahead(plane) for plane in planes] if pages_of(group).on_disk else [None]
         layers, key = len(group.layers), group.spec.key
         pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
         counts = allocate((layers, rows, 4), dtype=torch.int32)
         return cls(
-            group, planes, (*new_centers(group, rows, allocate), *_means(group, rows, allocate), digests, pins, counts)
+            group,
+            planes,
+            (*new_centers(group, rows, allocate), *_means(group, rows, allocate), digests, pins, counts),
+            from_disk[0],
         )
 
     @property
@@ -62,6 +69,11 @@ class PagesBody(Body):
     @property
     def means(self) -> Tensor | None:
         return self.beside[-4] if pages_of(self.group).estimated else None
+
+    @property
+    def recalled(self) -> Tensor | None:
+        """Pages that steps had to wait for, int32 [L, R, H]; None if all are where steps read them."""
+        return self.from_disk
 
     @property
     def bytes(self) -> int:
@@ -115,6 +127,8 @@ class PagesBody(Body):
         held, counts = -(-layout.live(layout.prompt) // size), PageCounts.of(layout, size)
         for at, count in enumerate(counts or EVERYTHING):
             self.counts[:, row, at] = count
+        if self.recalled is not None:
+            self.recalled[:, row] = 0
         votes = self.pins[:, row].clone()
         self.pins[:, row] = float("-inf")
         if counts:

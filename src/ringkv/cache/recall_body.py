@@ -99,9 +99,8 @@ class RecallBody(PagesBody):
 
     def place(self, row: int, layout: Layout) -> None:
         super().place(row, layout)
-        *_, place_of, page_in, recalled = self.beside
+        *_, place_of, page_in, _ = self.beside
         place_of[:, row] = page_in[:, row] = -1
-        recalled[:, row] = 0
 
     def read(self, row: int, entries: Entries) -> Planes:
         return super().read(row, entries if isinstance(entries, slice) else entries.to(self.planes[0].device))

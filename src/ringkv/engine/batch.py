@@ -14,7 +14,7 @@ from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body, CacheRow, Leaving
-from ringkv.cache.recall_body import RecallBody
+from ringkv.cache.pages_body import PagesBody
 from ringkv.cache.slots import Slots
 from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
@@ -111,11 +111,12 @@ class Batch:
         return None if own is None else CacheRow(self.bodies, own)
 
     def recalled(self, slot: int) -> int | None:
-        """Return the pages that a slot's steps have recalled, per layer and head; None if no slot has pages to recall.
+        """Return the pages that a slot's steps have recalled, per layer and head; None if no page needs to be recalled.
 
         Waits for the device.
         """
-        counts = [body.recalled[:, slot] for body in self.bodies if isinstance(body, RecallBody)]
+        paged = [body.recalled for body in self.bodies if isinstance(body, PagesBody)]
+        counts = [recalled[:, slot] for recalled in paged if recalled is not None]
         return round(float(torch.cat([one.flatten() for one in counts]).float().mean())) if counts else None
 
     def whole_slot(self, slot: int) -> CacheRow:

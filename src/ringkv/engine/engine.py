@@ -76,6 +76,7 @@ class LocalEngine:
             max_step=config.max_step,
             kv_format=config.kv_format,
             page=config.kv_page,
+            resident=config.resident_pages,
             tier=config.tier,
             tier_bytes=self.batch.tier_bytes,
             slot_ranks=config.slot_ranks,

@@ -205,6 +205,6 @@ class Job:
             evicted=layout.evicted(seen),
             ring_wraps=layout.wrap_count(seen),
             bytes_held=self.limits.request_bytes,
-            pages=page_usage(layout, self.limits.page, self.fed),
+            pages=page_usage(layout, self.limits.page, self.fed, self.limits.resident),
             heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
         )

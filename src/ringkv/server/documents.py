@@ -30,9 +30,11 @@ class ErrorBody(Document):
 
 class PageCounts(Document):
     held: int
+    resident: int
     step: int
     read: int
     skipped: int
+    recalled: int
 
 
 class HeadCounts(Document):

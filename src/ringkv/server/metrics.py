@@ -26,6 +26,7 @@ COUNTERS = {
     "accepted_tokens": "Drafted tokens that were accepted",
     "kv_ring_wraps": "Times that decoding wrapped a ring",
     "kv_pages_read": "Pages that steps read, per layer and key-value head",
+    "kv_pages_recalled": "Pages that steps copied from a GPU's host, or read from a file, per layer and key-value head",
     "kv_pages_skipped": "Pages that steps did not read, per layer and key-value head",
 }
 HISTOGRAMS = {
@@ -157,6 +158,7 @@ class ModelMetrics:
         self._bound["kv_ring_wraps"].inc(usage.kv.ring_wraps)
         if pages := usage.kv.pages:
             self._bound["kv_pages_read"].inc(pages.read)
+            self._bound["kv_pages_recalled"].inc(pages.recalled)
             self._bound["kv_pages_skipped"].inc(pages.skipped)
         self._bound["drafted_tokens"].inc(usage.drafted_tokens)
         self._bound["accepted_tokens"].inc(usage.accepted_tokens)

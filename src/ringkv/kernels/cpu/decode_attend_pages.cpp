@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "attend_slots.h"
+#include "files.h"
 #include "pages.h"
 #include "unread_pages.h"
 
@@ -73,6 +74,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   SelectedPages selected(rows * heads, page, scale);
   UnreadPages unread(means, rows * heads, queries, page, scale);
   const Pins pinned(pins);
+  const ReadAhead keys_ahead(keys, page), values_ahead(values, page);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -80,21 +82,26 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
                          page,               width,                Digests<T>(digests)};
     const T* query = cq.const_data_ptr<T>();
     if (k && v) check_new(*k, *v);
-    at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / heads, head = i % heads, own = slot_of[row];
-        if (lives[row] <= 0) continue;
-        const PageCounts& limits = counts_of[own];
-        if (k && v) {
-          const int32_t to = ce.const_data_ptr<int32_t>()[row];
-          write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, limits.is_mean);
-          unread.add(own, head, lives[row], NewVectors<T>(*v).of(row, head));
-        }
-        const T* first = query + i * queries * width;
-        selected.select(i, lives[row], limits, first, queries, slots.digests, pinned, own, head);
-        unread.sum(i, own, head, lives[row], limits, first, slots.digests, selected.of(i));
-      }
+    const auto each_head = [&](const auto& run) {
+      at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          if (const int64_t row = i / heads; lives[row] > 0) run(i, row, i % heads, slot_of[row]);
+      });
+    };
+    each_head([&](int64_t i, int64_t row, int64_t head, int64_t own) {
+      const T* first = query + i * queries * width;
+      selected.select(i, lives[row], counts_of[own], first, queries, slots.digests, pinned, own, head);
+      keys_ahead(own, head, selected.of(i), selected.count(i));
+      values_ahead(own, head, selected.of(i), selected.count(i));
+      unread.sum(i, own, head, lives[row], counts_of[own], first, slots.digests, selected.of(i));
     });
+    // Afterwards, because a write to a page that is in no memory has the system read those around it, too.
+    if (k && v)
+      each_head([&](int64_t, int64_t row, int64_t head, int64_t own) {
+        const int32_t to = ce.const_data_ptr<int32_t>()[row];
+        write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, counts_of[own].is_mean);
+        unread.add(own, head, lives[row], NewVectors<T>(*v).of(row, head));
+      });
     const RowSlots lengths{slot_of, lives, selected.lengths()};
     const PagedBlocks<T> blocks(slots.keys, slots.values, page, width);
     const auto block_of = [&](const BlockIndex& index) {

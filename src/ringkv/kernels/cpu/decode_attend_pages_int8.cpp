@@ -2,7 +2,11 @@
 
 #include <torch/library.h>
 
+#include <array>
+#include <vector>
+
 #include "encoding_int8.h"
+#include "files.h"
 #include "pages.h"
 #include "unread_pages.h"
 #include "workspace.h"
@@ -37,26 +41,33 @@ class PagedEntries {
  public:
   using Block = BlockInt8;
   using Plane = EncodedPlane<Int8Encoding>;
+  static constexpr bool kSelects = true;
 
-  PagedEntries(const at::Tensor& digests, const at::Tensor& pins, const at::Tensor& counts, int64_t page,
-               int64_t heads, int64_t queries, double scale, const std::optional<at::Tensor>& means)
+  // `planes`: keys and values, and the scales of each.
+  PagedEntries(const std::array<at::Tensor, 4>& planes, const at::Tensor& digests, const at::Tensor& pins,
+               const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries, double scale,
+               const std::optional<at::Tensor>& means)
       : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
         page_(page), queries_(queries), selected_(heads, page, scale),
-        unread_(means, heads, queries, page, scale) {}
+        unread_(means, heads, queries, page, scale) {
+    for (const at::Tensor& plane : planes) ahead_.emplace_back(plane, page);
+  }
 
   template <typename T>
-  void written(const Plane& key, int64_t head, const Destination& to, int64_t live, const T* query,
-               const T* value) {
+  void choose(int64_t head, const Destination& to, int64_t live, const T* query) {
     const Digests<T> digests(digests_);
     const PageCounts& limits = counts_[to.slot];
-    if (value && (to.entry + 1) % page_ == 0) {
-      const int64_t index = to.entry / page_, first = index * page_;
-      write_digest_int8(key.entry(to.slot, to.head, first), key.scale_of(to.slot, to.head, first), page_, key.bytes,
-                        limits.is_mean, digests.upper(to.slot, to.head, index));
-    }
-    if (value) unread_.add(to.slot, to.head, live, value);
     selected_.select(head, live, limits, query, queries_, digests, pins_, to.slot, to.head);
+    for (const ReadAhead& plane : ahead_) plane(to.slot, to.head, selected_.of(head), selected_.count(head));
     unread_.sum(head, to.slot, to.head, live, limits, query, digests, selected_.of(head));
+  }
+  template <typename T>
+  void written(const Plane& key, const Destination& to, int64_t live, const T* value) {
+    unread_.add(to.slot, to.head, live, value);
+    if ((to.entry + 1) % page_) return;
+    const int64_t index = to.entry / page_, first = index * page_;
+    write_digest_int8(key.entry(to.slot, to.head, first), key.scale_of(to.slot, to.head, first), page_, key.bytes,
+                      counts_[to.slot].is_mean, Digests<T>(digests_).upper(to.slot, to.head, index));
   }
   const int32_t* lengths() const { return selected_.lengths(); }
 
@@ -94,6 +105,7 @@ class PagedEntries {
   const int64_t page_, queries_;
   SelectedPages selected_;
   UnreadPages unread_;
+  std::vector<ReadAhead> ahead_;
   static thread_local int turn_;
 };
 
@@ -105,7 +117,8 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
     const at::Tensor& pins, const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry,
     const at::Tensor& live, double scale, const std::optional<at::Tensor>& means) {
   const auto own = int32(counts);
-  PagedEntries entries(digests, pins, own, page_of(keys, digests), q.size(0) * q.size(1), q.size(2), scale, means);
+  PagedEntries entries({keys, key_scales, values, value_scales}, digests, pins, own, page_of(keys, digests),
+                       q.size(0) * q.size(1), q.size(2), scale, means);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

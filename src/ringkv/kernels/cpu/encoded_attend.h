@@ -18,6 +18,7 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "attend_blocks.h"
@@ -87,11 +88,14 @@ template <typename Encoding>
 struct EveryEntry {
   using Block = EncodedBlock<typename Encoding::Element, typename Encoding::Scale>;
   using Plane = EncodedPlane<Encoding>;
+  static constexpr bool kSelects = false;
 
-  // Called for each head of each row, number `head` of all, after its new vectors are written. `value`: the new one, or
-  // null.
+  // Called for each head of each row, number `head` of all, before any new vectors are written.
   template <typename T>
-  void written(const Plane&, int64_t, const Destination&, int64_t, const T*, const T*) {}
+  void choose(int64_t, const Destination&, int64_t, const T*) {}
+  // Called after a head's new vectors are written. `value`: the new one.
+  template <typename T>
+  void written(const Plane&, const Destination&, int64_t, const T*) {}
   // The entries of each head that are attended to; null if these are all live ones.
   const int32_t* lengths() const { return nullptr; }
   // The block of a slot's head. `exact`: scores of the slot's first entries.
@@ -132,26 +136,34 @@ std::tuple<at::Tensor, at::Tensor> attend_entries(const at::Tensor& q, const std
     const int64_t count = q.size(0) * heads;
     std::vector<float> center_scores(count * queries);  // what the center adds to all scores of a query
     std::vector<float> exact_scores(count * queries * center.exact);
-    at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / heads, h = i % heads, s = slots.slot[row];
-        if (slots.live[row] == 0) continue;
-        const Destination to{row, s, h, ce.const_data_ptr<int32_t>()[row]};
-        const float* center_row = center.of(s, h);
-        if (k) {
-          write<typename Encoding::Keys>(key, NewVectors<T>(*k), width, to, center_row);
-          write<typename Encoding::Values>(value, NewVectors<T>(*v), width, to, nullptr);
+    const auto each_head = [&](const auto& run) {
+      at::parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t row = i / heads;
+          if (slots.live[row] == 0) continue;
+          run(i, Destination{row, slots.slot[row], i % heads, ce.const_data_ptr<int32_t>()[row]}, slots.live[row]);
         }
-        for (int64_t g = 0; g < queries; ++g) {
-          const T* query = cq.const_data_ptr<T>() + (i * queries + g) * width;
-          queries_of_call.set(i, g, query);
-          center_scores[i * queries + g] = float(scale) * dot(query, center_row, width);
-          for (int64_t j = 0; j < center.exact; ++j)
-            exact_scores[(i * queries + g) * center.exact + j] =
-                float(scale) * dot(query, center_row + (1 + j) * width, width);
-        }
-        entries.written(key, i, to, slots.live[row], cq.const_data_ptr<T>() + i * queries * width,
-                        v ? NewVectors<T>(*v).of(row, h) : nullptr);
+      });
+    };
+    const T* every_query = cq.const_data_ptr<T>();
+    if constexpr (std::remove_reference_t<Entries>::kSelects)
+      each_head([&](int64_t i, const Destination& to, int64_t live) {
+        entries.choose(i, to, live, every_query + i * queries * width);
+      });
+    each_head([&](int64_t i, const Destination& to, int64_t live) {
+      const float* center_row = center.of(to.slot, to.head);
+      if (k) {
+        write<typename Encoding::Keys>(key, NewVectors<T>(*k), width, to, center_row);
+        write<typename Encoding::Values>(value, NewVectors<T>(*v), width, to, nullptr);
+        entries.written(key, to, live, NewVectors<T>(*v).of(to.row, to.head));
+      }
+      for (int64_t g = 0; g < queries; ++g) {
+        const T* query = every_query + (i * queries + g) * width;
+        queries_of_call.set(i, g, query);
+        center_scores[i * queries + g] = float(scale) * dot(query, center_row, width);
+        for (int64_t j = 0; j < center.exact; ++j)
+          exact_scores[(i * queries + g) * center.exact + j] =
+              float(scale) * dot(query, center_row + (1 + j) * width, width);
       }
     });
     const ExactScores exact{exact_scores.data(), center.exact};

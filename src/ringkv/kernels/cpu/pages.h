@@ -182,6 +182,7 @@ class SelectedPages {
   }
   const int32_t* lengths() const { return lengths_.data(); }
   const int32_t* of(int64_t head) const { return pages_[head].data(); }
+  int64_t count(int64_t head) const { return int64_t(pages_[head].size()); }
 
  private:
   // All of `live` entries.
