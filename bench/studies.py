@@ -34,7 +34,7 @@ CHAINS: Mapping[str, PlaneFormat] = {f"chains-{one}-qwen": one for one in (*STUD
 READING: Mapping[str, PlaneFormat] = {f"reading-{one}-qwen": one for one in STUDIED}
 OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     **{study: {"kv_format": form} for study, form in {**SLOTS, **CODE, **CHAINS, **READING}.items()},
-    "workspace-qwen": {"prefill_workspace": 4096},
+    **{f"workspace-{one}qwen": {"prefill_workspace": 4096} for one in ("", "passkey-")},
     "lookups-16-qwen": {"kv_page": 16},
     "pages-16-longbench-qwen": {"kv_page": 16},
     "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
@@ -42,6 +42,10 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     **{f"estimate-{one}-qwen": {"kv_unread": "estimate"} for one in ("32", "later", "longbench", "30k")},
     "estimate-16-30k-qwen": {"kv_page": 16, "kv_unread": "estimate"},
 }
+OTHER_LATER_TASKS = (
+    *("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_3", "niah_multiquery"),
+    *("cwe", "fwe", "qa_1", "qa_2"),
+)
 READING_TASKS = ("multifieldqa_en", "2wikimqa", "trec", "lcc")
 DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global")
 LATER_TASKS = ("niah_single_3", "niah_multikey_2", "vt", "niah_multivalue")
@@ -182,6 +186,11 @@ def at_a_quarter() -> list[Cell]:
     return [FULL, Cell(KVChoice(), "4x"), Cell(PAGED, "4x")]
 
 
+def in_conversations() -> list[Cell]:
+    """Return the full cache, pages, and what evicts, for a question that follows another one."""
+    return [FULL, *(Cell(choice, "2x") for choice in (KVChoice(), KEYDIFF, PAGED)), Cell(PAGED, "4x")]
+
+
 def at_16k() -> list[Cell]:
     """Return the full cache, and our default, KeyDiff and pages at a half and a quarter."""
     return [FULL, *(Cell(choice, budget) for budget in ("2x", "4x") for choice in (KVChoice(), KEYDIFF, PAGED))]
@@ -223,6 +232,10 @@ ABOUT: Mapping[str, str] = {
     "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
+    "later-others-qwen": "RULER's other nine tasks with the question in the next turn, Qwen2.5-Coder-1.5B",
+    "later-kvzip-qwen": "RULER of later-qwen, tokens kept by KVzip with one budget over all heads, Qwen2.5-Coder-1.5B",
+    "conversation-qwen": "Registers in 4k, asked after another question was answered, Qwen2.5-Coder-1.5B",
+    "topics-qwen": "LongEval's topics, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "inside-qwen": "RULER with the question in the prompt, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "calibrated-qwen": "Our ring and TriAttention, on the problems of watching-qwen, Qwen2.5-Coder-1.5B",
     "ruler-16k-qwen": "RULER in prompts of 16k, half or a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
@@ -239,6 +252,7 @@ ABOUT: Mapping[str, str] = {
     "pages-longbench-qwen": "LongBench with a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "heads-longbench-qwen": "LongBench with a quarter kept, heads that divide the entries, Qwen2.5-Coder-1.5B",
     "workspace-qwen": "LongBench in a workspace of 4k, the prompts of pages-longbench-qwen, Qwen2.5-Coder-1.5B",
+    "workspace-passkey-qwen": "Pass keys of passkey-30k-qwen in a workspace of 4k, Qwen2.5-Coder-1.5B",
     "passkeys-8k-qwen": "Pass keys in 8k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkeys-30k-qwen": "Pass keys in 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
     "passkey-30k-qwen": "A pass key in each of 20 texts of 30k, questions in the next turn, Qwen2.5-Coder-1.5B",
@@ -270,6 +284,19 @@ STUDIES: Mapping[str, Study] = {
     "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
+    "later-others-qwen": Study(
+        QWEN, OTHER_LATER_TASKS, [FULL, Cell(PAGED, "2x"), Cell(PAGED, "4x")], (4096,), ("next",), count=5, seed=7
+    ),
+    "later-kvzip-qwen": Study(
+        QWEN,
+        LATER_TASKS,
+        [Cell(replace(KVZIP, heads="global"), one) for one in ("2x", "4x")],
+        *((4096,), ("next",)),
+        count=10,
+        seed=7,
+    ),
+    "conversation-qwen": Study(QWEN, ("conversation",), in_conversations(), (4096,), ("next",), count=20, seed=13),
+    "topics-qwen": Study(QWEN, ("longeval",), at_a_quarter(), (8192,), count=5),
     "inside-qwen": Study(QWEN, LATER_TASKS, at_a_quarter(), (4096,), count=10, seed=7),
     "ruler-16k-qwen": Study(QWEN, LATER_TASKS, at_16k(), (16_384,), ("inside", "next"), count=2, seed=11),
     "lookups-qwen": Study(QWEN, LOOKED_UP, later("2x", "4x"), (10_240,), ("next",), count=10, seed=8),
@@ -298,6 +325,9 @@ STUDIES: Mapping[str, Study] = {
     "passkeys-8k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (8192,), ("next",), count=20, seed=7),
     "passkeys-30k-qwen": Study(QWEN, ("passkeys",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
     "passkey-30k-qwen": Study(QWEN, ("passkey",), later("1024", "512"), (30_000,), ("next",), count=20, seed=7),
+    "workspace-passkey-qwen": Study(
+        QWEN, ("passkey",), [Cell(KVChoice(), one) for one in ("1024", "512")], (30_000,), count=10, seed=7
+    ),
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (4096,), ("after",), count=4, seed=4),
     **{study: Study(QWEN, SLOT_TASKS, shares(), (2048,), ("inside", "after"), count=6, seed=3) for study in SLOTS},
     **{study: Study(QWEN, READING_TASKS, shares(), (4096,), count=3) for study in READING},

@@ -42,6 +42,20 @@ def test_questions_share_a_text_as_long_as_fits_with_answers_at_all_depths(name:
     assert max(after - before for before, after in pairwise(depths)) < 0.3
 
 
+def test_a_conversation_has_asked_for_another_register_of_the_same_text_before() -> None:
+    found, texts = samples("conversation"), set()
+    for one in found:
+        text, question, answer = one.context.rsplit("\n\n", 1)[0], *one.context.rsplit("\n\n", 1)[1].split("? ")
+        (before,), (asked,) = (re.findall(r"of line (\w+-\w+)", each) for each in (question, one.question))
+        (value,) = re.findall(ANSWER["registers"].format(before), text, re.MULTILINE)
+        assert answer == f"The register of line {before} holds <{value}>."
+        assert before != asked
+        assert re.findall(ANSWER["registers"].format(asked), text, re.MULTILINE) == list(one.references)
+        texts.add(text)
+    assert len(texts) == 1
+    assert all(1900 < words_of(one) + one.answer_tokens <= 2000 for one in found)
+
+
 @pytest.mark.parametrize("keys", [75, 140])
 def test_a_dictionary_is_json_with_the_value_of_each_key_that_is_asked_for(keys: int) -> None:
     for one in samples(f"dictionary_{keys}"):

@@ -44,7 +44,7 @@ def _longbench() -> Iterator[Task]:
 
 
 def _lookups() -> Iterator[Task]:
-    samples = {name: partial(lookups.fitted, name) for name in ("passkeys", "registers")}
+    samples = {name: partial(lookups.fitted, name) for name in ("passkeys", "registers", "conversation")}
     samples |= {f"dictionary_{keys}": partial(lookups.dictionary, keys) for keys in lookups.DICTIONARIES}
     for name, each in samples.items():
         yield Task(name, "lists", each, of_text(all_found), has_question=True)

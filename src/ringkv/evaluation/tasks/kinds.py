@@ -8,7 +8,8 @@ from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
 LOOK_UPS, QUESTIONS, SUMMARIES, CODE = "look-ups", "questions about texts", "summaries", "programs"
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(RETRIEVAL, LOOK_UPS),
-    **dict.fromkeys(("passkey", "passkeys", "registers", "recall", "longeval", "passage_retrieval_en"), LOOK_UPS),
+    **dict.fromkeys(("passkey", "passkeys", "registers", "conversation", "recall"), LOOK_UPS),
+    **dict.fromkeys(("longeval", "passage_retrieval_en"), LOOK_UPS),
     **{f"dictionary_{keys}": LOOK_UPS for keys in DICTIONARIES},
     "vt": "chains of names",
     **dict.fromkeys(("cwe", "fwe", "passage_count"), "counts over the whole prompt"),

@@ -2,7 +2,8 @@
 
 The questions share the text, which is prefilled once. Tasks are pass keys by name in noise (after Landmark Attention,
 arXiv 2305.16300), lines with a register each (after LongEval's line retrieval, LongChat, 2023) and dictionaries of
-UUIDs (after Lost in the Middle, arXiv 2307.03172), in our words.
+UUIDs (after Lost in the Middle, arXiv 2307.03172), in our words. In conversations another register was asked for
+before, and the prompt ends with its answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ class Lookup(NamedTuple):
     """How a text is written and asked about.
 
     entries: the entries of a seed, for an amount of hay and a number of questions. write: the text of entries and hay.
-    question, begin: with `{name}` for the name that is asked for.
+    question, begin: with `{name}` for the name that is asked for. end: of an answer in the prompt; "" if the first
+    question is the only one.
     """
 
     entries: Callable[[Random, int, int], Entries]
@@ -37,15 +39,25 @@ class Lookup(NamedTuple):
     question: str
     begin: str
     answer_tokens: int
+    end: str = ""
+
+    def asked(self, name: str) -> tuple[str, str]:
+        """Return the question for a name, and the beginning of the answer."""
+        return self.question.format(name=name), self.begin.format(name=name)
+
+    def earlier(self, name: str, value: str) -> str:
+        """Return an earlier question with its answer, which end the text; "" if there is none."""
+        return "".join((*self.asked(name), value, self.end)) if self.end else ""
 
 
 def drafts(kind: Lookup, seed: str, questions: int, hay: int) -> Iterator[Draft]:
     """Yield so many questions about one text, or one for each entry if there are fewer."""
     entries = kind.entries(Random(seed), hay, questions)
-    context = kind.write(entries, hay)
-    for name, value in islice(_spread(entries), questions):
-        question, begin = (part.format(name=name) for part in (kind.question, kind.begin))
-        yield Draft(context, question, begin, (value,), {"depth": context.index(value) / len(context), "hay": hay})
+    text = kind.write(entries, hay)
+    order = list(_spread(entries))
+    for (name, value), before in islice(zip(order, (*order[1:], order[0]), strict=True), questions):
+        depth = text.index(value) / len(text)
+        yield Draft(text + kind.earlier(*before), *kind.asked(name), (value,), {"depth": depth, "hay": hay})
 
 
 def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
@@ -133,6 +145,13 @@ def _as_json(entries: Entries, _: int) -> str:
     return f"JSON data:\n{dumps(dict(entries), indent=1)}"
 
 
+_REGISTERS = Lookup(
+    lambda rng, hay, _: _numbered(rng, hay),
+    _in_lines,
+    "\n\nWhat does the register of line {name} hold?",
+    " The register of line {name} holds <",
+    answer_tokens=16,
+)
 LOOKUPS: Mapping[str, Lookup] = {
     "passkeys": Lookup(
         lambda rng, _, count: _numbered(rng, count),
@@ -141,13 +160,8 @@ LOOKUPS: Mapping[str, Lookup] = {
         " The pass key of {name} is",
         answer_tokens=16,
     ),
-    "registers": Lookup(
-        lambda rng, hay, _: _numbered(rng, hay),
-        _in_lines,
-        "\n\nWhat does the register of line {name} hold?",
-        " The register of line {name} holds <",
-        answer_tokens=16,
-    ),
+    "registers": _REGISTERS,
+    "conversation": _REGISTERS._replace(answer_tokens=40, end=">."),
     "dictionary": Lookup(
         lambda rng, hay, _: _uuids(rng, hay),
         _as_json,
