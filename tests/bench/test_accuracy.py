@@ -22,8 +22,8 @@ BESIDE_ANOTHER = {
     "estimate-16-30k-qwen": "passkeys-30k-qwen",
 }
 ALONE = {"workspace-passkey-qwen", "later-kvzip-qwen"}
-"""Studies without the full cache, and those they are compared with: an engine has one workspace, one kind of pages. Those
-`ALONE` have cells that none of these has."""
+"""Studies without the full cache, and those they are compared with: an engine has one workspace, one kind of pages.
+Those `ALONE` have cells that none of these has."""
 
 
 @pytest.mark.parametrize("name", STUDIES)

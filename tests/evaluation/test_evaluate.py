@@ -20,8 +20,8 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.evaluation import costs, journal, kept
 from ringkv.evaluation import evaluate as module
-from ringkv.evaluation import journal, kept
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.prompt import PromptBuilder
@@ -268,6 +268,13 @@ def test_kept_tokens_are_measured_for_each_cell(done: Path) -> None:
     for cell in CELLS[1:]:
         share = {"2x": 0.5, "4x": 0.25}[cell.budget or ""] - (0.02 if cell.choice.policy != "snapkv" else 0)
         assert by_cell[cell.label].shares.mean() == pytest.approx(share, abs=0.15)
+
+
+def test_the_costs_of_one_prompt_are_measured_once_for_each_cell(study: Study, done: Path) -> None:
+    found = costs.read(done / journal.NAME)
+    assert set(found) == {cell.label for cell in CELLS}
+    assert found["full"].held == found["full"].prompt == 4 * found["snapstream 4x window=8"].read
+    assert (done / journal.NAME).read_text().count('"costs"') == 1
 
 
 def test_an_estimate_reports_the_time_and_writes_no_answer(study: Study, tmp_path: Path) -> None:

@@ -111,10 +111,10 @@ def test_points_lost_are_means_over_tasks_of_prompts_that_both_have_answered(ser
 
 
 def test_the_advice_is_a_command_that_serves(served: Served) -> None:
-    found = advise(served, CELLS, answers({"snapstream": 0.9, "arkvale": 1.0}), most_lost=5)
+    found = advise(served, CELLS, answers({"snapstream": 0.9, "arkvale": 1.0}), most_lost=5, costs={})
     assert found.chosen.cell == "arkvale 4x window=8"  # it holds no less than full, and reads less
     assert found.command.endswith("--dtype float32 --kv-page 16")
-    found = advise(served, CELLS, answers({"snapstream": 0.99}), most_lost=5)
+    found = advise(served, CELLS, answers({"snapstream": 0.99}), most_lost=5, costs={})
     assert found.chosen.cell == "snapstream 4x window=8"
     assert shlex.split(found.command)[:2] == ["ringkv", "serve"]
     assert found.command.endswith(
@@ -137,14 +137,14 @@ def test_a_command_names_the_profile_that_heads_were_measured_by(served: Served,
     assert by_profile.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
     full, compressed = offers(by_profile, cells, answers({}, cells=cells))
     assert not {"--kv-heads", "--kv-profile", "--kv-window"} & set(full.flags)
-    found = advise(by_profile, cells, answers({}, cells=cells), most_lost=5)
+    found = advise(by_profile, cells, answers({}, cells=cells), most_lost=5, costs={})
     assert found.chosen == compressed
     assert f"--kv-heads profile --kv-profile '{path}'" in found.command
 
 
 def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) -> None:
     with pytest.raises(InvalidRequest, match="the full cache has no answer"):
-        advise(served, CELLS, answers({}, cells=CELLS[1:]), most_lost=5)
+        advise(served, CELLS, answers({}, cells=CELLS[1:]), most_lost=5, costs={})
 
 
 def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:

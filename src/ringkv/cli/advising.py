@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringkv.evaluation.evaluate import Study
     from ringkv.evaluation.offers import Served
 
-HEAD = ("cache", "prompts ", "score ", "points lost ", "slot ", "a step reads ")
+HEAD = ("cache", "prompts ", "score ", "points lost ", "slot ", "a step reads ", "prefill ", "step ")
 
 
 def find_served(model: str, options: Options) -> "Served":
@@ -33,14 +33,14 @@ def print_advice(served: "Served", study: "Study", answers: Path, most_lost: flo
     answers: the folder of the study. It may have answers of other studies, which do not count. Raises InvalidRequest if
     the full cache has none of this one.
     """
-    from ringkv.evaluation import journal
+    from ringkv.evaluation import costs, journal
     from ringkv.evaluation.offers import advise
     from ringkv.evaluation.pending import asked
     from ringkv.evaluation.tasks.catalogue import select_tasks
 
     own = asked(select_tasks(study.tasks), study.places)
     records = [one for one in journal.read(answers / journal.NAME) if (one.task, one.place) in own]
-    found = advise(served, study.cells, records, most_lost)
+    found = advise(served, study.cells, records, most_lost, costs.read(answers / journal.NAME))
     if as_json:
         print_json(found)
     else:
@@ -56,4 +56,5 @@ def _row(one: "Offer") -> tuple[str, ...]:
     lost = "" if one.lost is None else f"{one.lost + 0.0:.1f}"  # not -0.0
     ends = "" if one.most_lost is None else f" [{one.least_lost:.1f}, {one.most_lost:.1f}]"
     sizes = show_bytes(one.slot_bytes), show_bytes(one.read_bytes)
-    return one.cell, str(one.prompts), f"{one.score:.1f}", lost + ends, *sizes
+    times = (f"{one.cost.prefill:.1f} s", f"{1e3 * one.cost.step:.0f} ms") if one.cost else ("", "")
+    return one.cell, str(one.prompts), f"{one.score:.1f}", lost + ends, *sizes, *times

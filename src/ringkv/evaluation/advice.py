@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringkv.evaluation.costs import Cost
+
 MOST_LOST = 5.0  # percentage points
 
 
@@ -12,7 +14,7 @@ class Offer:
 
     score: in percent. lost: points less than the full cache has, with the ends of the 95% interval; None for the full
     cache, and ends of None for too few prompts. slot_bytes: held for a request, on disk too. read_bytes: of them a
-    decode step reads at most. flags: of `ringkv serve`.
+    decode step reads at most. flags: of `ringkv serve`. cost: measured times; None if there are none yet.
     """
 
     cell: str
@@ -24,6 +26,7 @@ class Offer:
     slot_bytes: int
     read_bytes: int
     flags: tuple[str, ...]
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, REVIEWING, UNREAD,
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
-from ringkv.evaluation import kept
+from ringkv.evaluation import costs, kept
 from ringkv.evaluation.agreement import scored
 from ringkv.evaluation.cells import FULL, Cell, usual
 from ringkv.evaluation.estimate import Pace, show_duration
@@ -100,11 +100,13 @@ def evaluate(
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
     journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
+    end = time.monotonic() + seconds
+    _measure_costs(journal, engine, pending, progress)
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
         records = (replace(one, text="") for one in records)
-    if left := _write_records(journal, records, pending, seconds):
+    if left := _write_records(journal, records, pending, end):
         return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
     if not (to / kept.NAME).is_file():
         plotted = _prompt_to_plot(pending)
@@ -156,11 +158,16 @@ def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
     return replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
 
 
-def _write_records(
-    journal: Journal, records: Iterable[Record], pending: Sequence[UnansweredPrompt], seconds: float
-) -> int:
+def _measure_costs(journal: Journal, engine: Engine, pending: Sequence[UnansweredPrompt], progress: Progress) -> None:
+    """Write what the cells of one prompt cost to the journal, unless it is there."""
+    item, known = _prompt_to_plot(pending), costs.read(journal.path)
+    if any(cell.label not in known for cell in item.cells):
+        progress(0, 0, "measuring the time of prefill and steps under each cache")
+        journal.note(costs.line(costs.measure(engine, item)))
+
+
+def _write_records(journal: Journal, records: Iterable[Record], pending: Sequence[UnansweredPrompt], end: float) -> int:
     """Write each record to the journal. Returns the number of answers left when the time is over."""
-    end = time.monotonic() + seconds
     for done, record in enumerate(records, 1):
         journal.add(record)
         if time.monotonic() > end:

@@ -53,6 +53,10 @@ class Journal:
         self.records.append(record)
         self._write(asdict(record))
 
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Write a line that is no answer."""
+        self._write(line)
+
     def begin(self, session: Mapping[str, Any]) -> None:
         """Record the machine and version of the answers that follow. Nothing is written before this call."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

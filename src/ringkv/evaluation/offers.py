@@ -1,7 +1,7 @@
 """offers: what each cell of a study would cost to serve, from its answers and the plan of an engine; and the advice."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -14,6 +14,7 @@ from ringkv.base.selectors import KVzip
 from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
+from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
@@ -73,9 +74,11 @@ class Served:
         complete(self.folder, self.config, _of_choice(self.options, KVChoice(policy)))
 
 
-def advise(served: Served, cells: Sequence[Cell], records: Sequence[Record], most_lost: float) -> Advice:
+def advise(
+    served: Served, cells: Sequence[Cell], records: Sequence[Record], most_lost: float, costs: Mapping[str, Cost]
+) -> Advice:
     """Return which cell to serve with. Raises InvalidRequest if the full cache has not answered any prompt."""
-    found = offers(served, cells, records)
+    found = [replace(one, cost=costs.get(one.cell)) for one in offers(served, cells, records)]
     if not found:
         raise InvalidRequest("the full cache has no answer to compare with yet; raise minutes", "minutes")
     chosen, why = choose(found, most_lost)

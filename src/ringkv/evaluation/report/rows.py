@@ -4,6 +4,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from ringkv.evaluation.bootstrap import Interval
+from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.outcome import WORDS, Outcome, outcome
 from ringkv.evaluation.summary import CellScore
 from ringkv.evaluation.tasks.catalogue import TASKS
@@ -11,6 +12,9 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two are averages
 SHARE = "%"
 AFTER = {"inside": "", "after": ", question after", "next": ", question in the next turn"}
+
+
+COST_HEAD = ("cache", "held", "a step reads", "recalled", "prefill", "step")  # entries, pages, seconds
 
 
 class TableRow(NamedTuple):
@@ -47,6 +51,16 @@ def row(figure: CellScore) -> TableRow:
         answer=f"{figure.output_tokens:,.0f}" if figure.count else "",
         wraps=f"{figure.ring_wraps:.1f}" if figure.ring_wraps else "",
     )
+
+
+def cost_row(one: Cost) -> tuple[str, ...]:
+    """Return the cells of a row with `COST_HEAD`."""
+    recalled = f"{one.recalled:,.1f}" if one.recalled else ""
+    return one.cell, f"{one.held:,}", f"{one.read:,}", recalled, f"{one.prefill:.2f} s", f"{1e3 * one.step:.1f} ms"
+
+
+def costs_title(one: Cost) -> str:
+    return f"Costs of a prompt of {one.prompt:,} tokens; steps of {one.requests} requests"
 
 
 def name_of(figure: CellScore) -> str:
