@@ -2,11 +2,15 @@
 
     python -m bench.workspace --model smollm2 --tokens 7500 --workspace 2048
     python -m bench.workspace --model qwen2.5-coder-1.5b --tokens 30000 --workspace 4096 --needles 3
+    python -m bench.workspace --tokens 1000000 --workspace 7680 --needles 1 --stretch --cases short,bounded
 
 A pass key lies in a text, at depths from 0 to 1, and the question is at the prompt's end. Three engines answer, each in
 a process of its own: `bounded` with the workspace, `exact` with staging for the whole prompt, and `short` exactly for
 prompts as long as the workspace. Slots have as many entries as the workspace. Peak memory is that of the whole process
 once it is built, the model's pages included. Run it on an idle machine.
+
+--stretch lets a prompt be longer than the model's context: memory and times are those of a model with such a context,
+answers mean nothing.
 """
 
 import argparse
@@ -15,11 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from bench.data import DATA
 from bench.resident import STATUS
@@ -83,7 +88,11 @@ def measured(args: argparse.Namespace) -> WorkspaceFigure:
         weights=args.weights,
         graphs=args.graphs,
     )
-    engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+    config = load_config(folder)
+    if args.stretch:
+        config = replace(config, context=max(config.context, tokens + ANSWER))
+    with patch("ringkv.engine.build.load_config", return_value=config):  # which would have the model's own context
+        engine = build(resolve(folder, config, options, available_bytes()))
     tokenizer = Tokenizer.from_directory(folder)
     times, found = [], 0
     forget_peak()
@@ -98,6 +107,7 @@ def measured(args: argparse.Namespace) -> WorkspaceFigure:
 def needles(tokenizer: "Tokenizer", text: Path, tokens: int, count: int) -> Iterator[tuple[list[int], str]]:
     """Yield prompts of so many tokens with a pass key at depths from 0 to 1, and the keys."""
     words = text.read_text(encoding="utf-8")
+    words *= -(-16 * tokens // len(words))  # a part from the first half on is long enough
     question = tokenizer.encode(QUESTION)
     for number in range(count):
         rng = Random(number)
@@ -171,6 +181,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--needles", type=int, default=5)
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--weights", default="bf16")
+    parser.add_argument("--stretch", action="store_true", help="let prompts be longer than the model's context")
     parser.add_argument("--graphs", default="off", help="off, so that no compiler's memory is counted")
     parser.add_argument("--cases", default="short,bounded,exact")
     parser.add_argument("--case", help=argparse.SUPPRESS)

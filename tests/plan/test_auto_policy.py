@@ -1,11 +1,12 @@
 """What `kv_policy auto` stands for, at the bytes where it changes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.plan.auto_policy import Attempt, Decision, decide
+from ringkv.plan.auto_policy import LASTING, Attempt, Decision, decide
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import Wanted, resolve_all
@@ -48,6 +49,21 @@ def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
     assert encoded.kv.policy == "snapstream"
 
 
+def test_a_conversation_that_evicts_keeps_what_later_questions_need() -> None:
+    chat: dict[str, Any] = {"kv_turns": "continue", "prefix_store": "auto", "slots": 4}
+    memory = engine_footprint(SMOLLM2, resolved(**chat, kv_policy="full")).total(4) - 1
+    found = resolved(**chat, kv_policy="auto", memory=memory)
+    assert (found.kv.policy, found.kv.select.name, found.kv.heads) == ("snapstream", "kvzip", "global")
+    assert found.kv_why.endswith("; kv_select kvzip keeps what the next turns may ask for")
+    for other, select in (({"kv_turns": None}, "snapkv"), ({"kv_select": "keydiff"}, "keydiff")):
+        kept = resolved(**{**chat, **other}, kv_policy="auto", memory=memory)
+        assert (kept.kv.policy, kept.kv.select.name, kept.kv.heads) == ("snapstream", select, "equal")
+    assert resolved(**chat, kv_policy="auto", kv_budget=1024).kv.policy == "arkvale"
+    latent = resolved(DEEPSEEK, **chat, kv_policy="auto", kv_budget=1024)
+    assert (latent.kv.policy, latent.kv.select.name) == ("snapstream", "snapkv")
+    assert "; kv_select kvzip is not possible either: " in latent.kv_why
+
+
 def test_models_of_one_server_decide_on_equal_parts() -> None:
     wanted = [Wanted(Path(name), model, Options(kv_policy="auto")) for name, model in (("a", SMOLLM2), ("b", QWEN))]
     need = engine_footprint(QWEN, resolved(QWEN, kv_policy="full")).total(1)
@@ -66,4 +82,9 @@ def test_the_rule_alone() -> None:
     )
     assert decide(Attempt("full", "too large"), has_pages=False) == Decision(
         "snapstream", "full is not possible: too large"
+    )
+    assert decide(Attempt("full", None), False, Attempt("snapstream", None)).settings == {}
+    assert decide(Attempt("full", "too large"), False, Attempt("snapstream", None)).settings == LASTING
+    assert decide(Attempt("full", "too large"), False, Attempt("snapstream", "no words")) == Decision(
+        "snapstream", "full is not possible: too large; kv_select kvzip is not possible either: no words"
     )

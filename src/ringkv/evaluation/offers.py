@@ -19,6 +19,7 @@ from ringkv.evaluation.journal import Record
 from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
+from ringkv.plan import auto_policy
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
 from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings
@@ -162,7 +163,7 @@ def _options(options: Options, cell: Cell) -> Options:
         kv_budget=int(cell.budget) if cell.budget and not is_share else None,
         kv_compression=cell.budget if is_share else None,
     )
-    return replace(options, kv_select=LASTING.select.name, kv_heads=LASTING.heads) if lasting else options
+    return replace(options, **auto_policy.LASTING) if lasting else options
 
 
 def _of_choice(options: Options, choice: KVChoice) -> Options:

@@ -1,14 +1,15 @@
 """auto_policy: the policy that `kv_policy auto` stands for.
 
 A policy that evicts nothing is chosen if it fits: a question that comes after compression finds little of what was
-evicted. Else it is snapstream, which loses least if the question is in the prompt. Policies that watch decoding are
-never chosen: on long answers none of them beats the ring (docs/policies.md, docs/accuracy.md).
+evicted. Else it is snapstream. If conversations continue, questions come later, so it keeps what KVzip keeps over all
+heads; else the question is in the prompt, whose last queries select. Long answers change nothing: no policy that
+watches decoding beats the ring (docs/policies.md, docs/accuracy.md).
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
@@ -16,11 +17,12 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import one_of
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
-from ringkv.plan.kv_settings import OF_PAGES
+from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.units import show_bytes
 
+SELECTION = tuple(settings_of(SelectionSettings))
 OF_BUDGETS = ("kv_budget", "kv_compression")
 _WHY = {
     "full": "every token fits in memory, so nothing is evicted",
@@ -28,25 +30,39 @@ _WHY = {
 }
 
 
+LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
+"""Keeps what any later question may need."""
+
+
 class Decision(NamedTuple):
-    """A policy by name, and the reason in words."""
+    """A policy by name, and the reason in words. settings: of its selection."""
 
     policy: str
     why: str
+    settings: Mapping[str, Any] = {}
 
 
 class Attempt(NamedTuple):
-    """A policy that evicts nothing. obstacle: why it cannot be; None if it can."""
+    """A policy. obstacle: why it cannot be; None if it can."""
 
     policy: str
     obstacle: str | None
 
 
-def decide(attempt: Attempt, has_pages: bool) -> Decision:
-    """Return what auto stands for. has_pages: the user has set something of pages, which only arkvale has."""
-    if attempt.obstacle is None or has_pages:
-        return Decision(attempt.policy, _WHY[attempt.policy])
-    return Decision("snapstream", f"{attempt.policy} is not possible: {attempt.obstacle}")
+def decide(whole: Attempt, has_pages: bool, lasting: Attempt | None = None) -> Decision:
+    """Return what auto stands for.
+
+    whole: the attempt to evict nothing. has_pages: the user has set something of pages, which only arkvale has.
+    lasting: the attempt to keep what later questions need; None if none are expected.
+    """
+    if whole.obstacle is None or has_pages:
+        return Decision(whole.policy, _WHY[whole.policy])
+    why = f"{whole.policy} is not possible: {whole.obstacle}"
+    if lasting is None:
+        return Decision("snapstream", why)
+    if lasting.obstacle is None:
+        return Decision("snapstream", f"{why}; kv_select kvzip keeps what the next turns may ask for", LASTING)
+    return Decision("snapstream", f"{why}; kv_select kvzip is not possible either: {lasting.obstacle}")
 
 
 def candidate(options: Options) -> str:
@@ -72,10 +88,14 @@ def settled(
     """
     if one_of((*POLICIES, AUTO), "kv_policy", options.kv_policy, KVChoice().policy) != AUTO:
         return options, ""
-    tried = replace(options, kv_policy=candidate(options))
-    attempt = Attempt(str(tried.kv_policy), _obstacle(model_dir, config, tried, available))
-    found = decide(attempt, _are_set(options, OF_PAGES))
-    return replace(options, kv_policy=found.policy), found.why
+
+    def tried(policy: str, **settings: Any) -> Attempt:
+        return Attempt(policy, _obstacle(model_dir, config, replace(options, kv_policy=policy, **settings), available))
+
+    asks_later = options.kv_turns == "continue" and not _are_set(options, (*SELECTION, "kv_profile"))
+    lasting = tried("snapstream", **LASTING) if asks_later else None
+    found = decide(tried(candidate(options)), _are_set(options, OF_PAGES), lasting)
+    return replace(options, kv_policy=found.policy, **found.settings), found.why
 
 
 def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]) -> str | None:
