@@ -233,7 +233,6 @@ ABOUT: Mapping[str, str] = {
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
     "later-others-qwen": "RULER's other nine tasks with the question in the next turn, Qwen2.5-Coder-1.5B",
-    "later-kvzip-qwen": "RULER of later-qwen, tokens kept by KVzip with one budget over all heads, Qwen2.5-Coder-1.5B",
     "conversation-qwen": "Registers in 4k, asked after another question was answered, Qwen2.5-Coder-1.5B",
     "topics-qwen": "LongEval's topics, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
     "inside-qwen": "RULER with the question in the prompt, a quarter kept or read in pages, Qwen2.5-Coder-1.5B",
@@ -286,14 +285,6 @@ STUDIES: Mapping[str, Study] = {
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
     "later-others-qwen": Study(
         QWEN, OTHER_LATER_TASKS, [FULL, Cell(PAGED, "2x"), Cell(PAGED, "4x")], (4096,), ("next",), count=5, seed=7
-    ),
-    "later-kvzip-qwen": Study(
-        QWEN,
-        LATER_TASKS,
-        [Cell(replace(KVZIP, heads="global"), one) for one in ("2x", "4x")],
-        *((4096,), ("next",)),
-        count=10,
-        seed=7,
     ),
     "conversation-qwen": Study(QWEN, ("conversation",), in_conversations(), (4096,), ("next",), count=20, seed=13),
     "topics-qwen": Study(QWEN, ("longeval",), at_a_quarter(), (8192,), count=5),

@@ -188,7 +188,9 @@ def _recall_claims() -> Iterator[Claim]:
     for study, text, only, full in (
         ("later-qwen", "RULER, asked later: arkvale", "", ""),
         ("estimate-later-qwen", "RULER, asked later: arkvale, estimating,", "", "later-qwen"),
+        ("later-others-qwen", "RULER's other 9 tasks, asked later: arkvale", "", ""),
         ("lookups-qwen", "640 registers, asked later: arkvale", "registers", ""),
+        ("conversation-qwen", "registers, asked after another question: arkvale", "conversation", ""),
     ):
         for caches, share, most in ((half, "1/2", 3), (quarter, "1/4", 6)):
             judge = partial(within_points, most)
@@ -219,6 +221,8 @@ def _recall_claims() -> Iterator[Claim]:
     ):
         text = f"{keys}, asked later: arkvale finds 95% with 512 entries"
         yield Claim(text, study, partial(at_least, 95), ("arkvale 512",), place="next")
+    text = "one pass key in each of 10 texts of 30k, in a workspace of 4,096: 512 entries find all"
+    yield Claim(text, "workspace-passkey-qwen", partial(at_least, 100), ("snapstream 512",))
 
 
 def _watching_claims() -> Iterator[Claim]:

@@ -9,12 +9,15 @@ from ringkv.evaluation.summary import CellScore, task_scores
 
 ROWS: Mapping[tuple[str, str], str] = {  # study, task -> name; the study's mean if there is no task
     ("later-qwen", ""): "RULER, 4k, 4 tasks",
+    ("later-others-qwen", ""): "RULER, 4k, the other 9",
+    ("ruler-16k-qwen", ""): "RULER, 16k, 4 tasks",
     ("lookups-qwen", "registers"): "640 registers, 10k",
     ("lookups-qwen", "dictionary_75"): "75 UUIDs, 5k",
     ("lookups-qwen", "dictionary_140"): "140 UUIDs, 10k",
     ("passkeys-8k-qwen", "passkeys"): "20 pass keys, 8k",
     ("passkeys-30k-qwen", "passkeys"): "20 pass keys, 30k",
     ("passkey-30k-qwen", "passkey"): "one pass key per text, 30k",
+    ("conversation-qwen", "conversation"): "second question, 4k",
 }
 BUDGETS = ("2x", "4x"), ("1024", "512")
 """Of the columns, by study."""
@@ -39,10 +42,12 @@ def _line(name: str, cells: Mapping[str, CellScore]) -> Iterator[str]:
     budgets = next(one for one in BUDGETS if f"arkvale {one[0]}" in cells)
     yield from (name, str(cells["full"].count), _shown(cells["full"]))
     for label in ("arkvale {}", "snapstream {} select=keydiff"):
-        yield from (_shown(cells[label.format(budget)]) for budget in budgets)
+        yield from (_shown(cells.get(label.format(budget))) for budget in budgets)
 
 
-def _shown(one: CellScore) -> str:
+def _shown(one: CellScore | None) -> str:
+    if one is None:
+        return ""
     lost = one.over_full
     if not lost:
         return f"{one.mean:.0f}"

@@ -21,9 +21,9 @@ BESIDE_ANOTHER = {
     "estimate-30k-qwen": "passkeys-30k-qwen",
     "estimate-16-30k-qwen": "passkeys-30k-qwen",
 }
-ALONE = {"workspace-passkey-qwen", "later-kvzip-qwen"}
+ALONE = {"workspace-passkey-qwen"}
 """Studies without the full cache, and those they are compared with: an engine has one workspace, one kind of pages.
-Those `ALONE` have cells that none of these has."""
+Those `ALONE` are not compared."""
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -36,12 +36,14 @@ def test_a_bounded_engine_stages_less_than_an_exact_one(
     tiny.save(byte_tokenizer.save(tmp_path), "Llama", vocab_size=260, max_position_embeddings=2048)
     monkeypatch.setattr(workspace, "locate", lambda model: tmp_path)
     usual = {"model": "any", "tokens": 1600, "workspace": 1024, "needles": 1, "text": text}
-    usual |= {"weights": "bf16", "graphs": "off"}
+    usual |= {"weights": "bf16", "graphs": "off", "stretch": False}
     found = {one: measured(argparse.Namespace(**usual, case=one)) for one in ("short", "bounded", "exact")}
     entry = 3 * 2 * 2 * 32 * 2  # layers, heads, keys and values, elements and their bytes
     assert [one.tokens for one in found.values()] == [1024, 1600, 1600]
     assert found["bounded"].staging_bytes - found["short"].staging_bytes == 1024 * 3 * 2 * 4
     assert found["exact"].staging_bytes - found["short"].staging_bytes == 1024 * entry
+    longer = measured(argparse.Namespace(**usual | {"tokens": 5000, "stretch": True}, case="bounded"))
+    assert (longer.tokens, longer.staging_bytes) == (5000, found["bounded"].staging_bytes)  # of a context of 2,048
     assert all(one.peak_bytes > 10**8 and one.prefill_s > 0 and one.cpu_s > 0 for one in found.values())
 
 

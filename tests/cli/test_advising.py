@@ -1,13 +1,13 @@
 """What --advise prints of a folder's answers."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ringkv.base.kv import KVChoice
 from ringkv.cli.advising import find_served, print_advice
-from ringkv.evaluation import costs
 from ringkv.evaluation.cells import crossed
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.evaluate import Study
@@ -22,7 +22,8 @@ def write_answers(folder: Path, task: str, place: str, prompt_tokens: int, lost:
     journal = Journal(folder, {})
     if not journal.records:
         journal.begin({})
-    journal.note(costs.line(Cost(cell.label, prompt_tokens, 12.34, 0.0567, 8, 10, 5) for cell in CELLS))
+    for cell in CELLS:
+        journal.note({"cost": asdict(Cost(cell.label, prompt_tokens, 8, 12.34, prompt_tokens / 1000, 10, 5))})
     for sample in range(6):
         for cell, score in zip(CELLS, (1.0, 1.0 - lost), strict=True):
             journal.add(Record(task, place, str(sample), cell.label, score, prompt_tokens=prompt_tokens))
@@ -39,6 +40,6 @@ def test_answers_of_other_studies_in_the_folder_do_not_count(
     found = json.loads(capsys.readouterr().out)
     assert [(one["prompts"], one["score"]) for one in found["offers"]] == [(6, 100.0), (6, 100.0)]
     assert "--max-prompt 256" in found["command"]
-    assert [one["cost"]["step"] for one in found["offers"]] == [0.0567] * 2
+    assert [one["cost"]["step"] for one in found["offers"]] == [0.09] * 2
     print_advice(find_served(str(model_dir), OPTIONS), study, tmp_path, most_lost=5)
     assert capsys.readouterr().out.count("12.3 s") == 2

@@ -1,12 +1,12 @@
 """What `ringkv eval` prints, to a file and to a terminal."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ringkv.base.palette import OUTCOMES
 from ringkv.cli.study_tables import print_study
-from ringkv.evaluation import costs
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Journal, Record
 
@@ -18,9 +18,8 @@ def folder(tmp_path: Path) -> Path:
     for place in range(3):
         for cell, score in (("full", 1.0), ("snapstream 4x", float(place == 0))):
             answers.add(Record("answers", "inside", f"{place}", cell, score, prompt_tokens=100, kept=25))
-    answers.note(
-        costs.line(iter([Cost("full", 100, 1.5, 0.08, 8, 100, 100), Cost("paged", 100, 2, 0.05, 8, 100, 25, 3.5)]))
-    )
+    for one in (Cost("paged", 100, 8, 2.0, 0.05, 100, 25, 3.5), Cost("full", 999, 8, 9.0, 0.08, 999, 999)):
+        answers.note({"cost": asdict(one)})
     return tmp_path
 
 
@@ -33,7 +32,8 @@ def test_the_verdict_is_first_and_a_loss_of_few_prompts_is_named_as_such(
     assert lines[1] == "The full cache scores 100.0% over 3 prompts."
     assert lines[2].startswith("  snapstream 4x: has too few prompts to tell (3; about ")
     assert "-66.7, too few prompts" in "\n".join(lines)
-    assert "costs of a prompt of 100 tokens; steps of 8 requests" in "\n".join(lines)
+    for tokens in (100, 999):
+        assert f"costs of a prompt of {tokens} tokens; steps of 8 requests" in "\n".join(lines)
     assert "paged 100 25 3.5 2.00 s 50.0 ms" in [" ".join(line.replace("│", " ").split()) for line in lines]
     assert lines[-1] == str(folder / "report.html")
     assert "\x1b" not in "".join(lines)

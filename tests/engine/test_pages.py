@@ -19,6 +19,7 @@ from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.test_poisoned import poison_all
+from tests.kernels.test_read_ahead import drop
 
 PAGE, CAPACITY = 16, 320
 KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
@@ -270,6 +271,22 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:
         assert sum(str(tmp_path) in line for line in maps) == 2  # keys and values
+
+
+def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir: Path, tmp_path: Path) -> None:
+    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+    usage = ended(filed, tiny.request(tiny.prompt(200), max_tokens=4, ignore_eos=True)).usage.kv
+    assert usage.pages is not None
+    assert (usage.pages.resident, usage.pages.recalled) == (0, 0)
+    tiny.enter(filed, tiny.request(tiny.prompt(200), kv=KV), slot=1)
+    drop(list(filed.batch.bodies[0].planes))
+    filed.sample().read()
+    filed.forward()
+    assert 0 < (filed.recalled(1) or 0) <= KV.budget // PAGE
+    assert filed.recalled(2) == 0
+    filed.release(1)
+    tiny.enter(filed, tiny.request(tiny.prompt(200), kv=KV), slot=1)
+    assert filed.recalled(1) == 0
 
 
 def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:

@@ -271,10 +271,10 @@ def test_kept_tokens_are_measured_for_each_cell(done: Path) -> None:
 
 
 def test_the_costs_of_one_prompt_are_measured_once_for_each_cell(study: Study, done: Path) -> None:
-    found = costs.read(done / journal.NAME)
+    found = {one.cell: one for one in costs.read(done / journal.NAME)}
     assert set(found) == {cell.label for cell in CELLS}
-    assert found["full"].held == found["full"].prompt == 4 * found["snapstream 4x window=8"].read
-    assert (done / journal.NAME).read_text().count('"costs"') == 1
+    assert found["full"].held == found["full"].prompt == pytest.approx(4 * found["snapstream 4x window=8"].read, abs=3)
+    assert (done / journal.NAME).read_text().count('"cost"') == len(CELLS)
 
 
 def test_an_estimate_reports_the_time_and_writes_no_answer(study: Study, tmp_path: Path) -> None:

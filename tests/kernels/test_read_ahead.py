@@ -1,4 +1,4 @@
-"""Planes in files: what steps count as read from the disk, against what the system says that it holds."""
+"""Planes in files: what steps count as missing from memory, against what the system says that it holds."""
 
 import mmap
 from pathlib import Path
@@ -8,69 +8,105 @@ import torch
 from torch import Tensor
 
 from bench.page_out import in_memory, page_out
+from ringkv.base.kv import SINKS
 from ringkv.cache.tier import on_disk
-from ringkv.kernels import decode_attend_pages
-from ringkv.kernels.decode_attend_pages import digest, reference
+from ringkv.kernels import decode_attend_pages as plain
+from ringkv.kernels.decode_attend_pages_int8 import decode_attend_pages_int8
 from ringkv.kernels.read_ahead import read_ahead
 
-LAYERS, SLOTS, HEADS, ENTRIES, WIDTH, PAGE = 2, 2, 3, 1024, 64, 32
-LIVE, COUNTS = 1000, [8, 1, 2, 1]
+LAYERS, SLOTS, HEADS, ENTRIES, WIDTH, LIVE = 2, 2, 3, 1024, 64, 1000
 SCALE = WIDTH**-0.5
+SLOT, ENTRY, LIVES = (torch.tensor(one).int() for one in ([1, 0], [LIVE - 1, LIVE - 8], [LIVE, LIVE - 7]))
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
 
-def planes(folder: Path) -> tuple[Tensor, Tensor]:
+def plain_planes(folder: Path) -> list[Tensor]:
     allocate = on_disk(folder, torch.empty(0, dtype=torch.bfloat16))
-    made = [allocate((LAYERS, SLOTS, HEADS, ENTRIES, WIDTH)) for _ in range(2)]
-    return made[0].normal_(), made[1].normal_()
+    return [allocate((LAYERS, SLOTS, HEADS, ENTRIES, WIDTH)) for _ in range(2)]
 
 
-def step(keys: Tensor, values: Tensor) -> list[Tensor]:
-    """Return the arguments of a step that writes the last of `LIVE` entries."""
-    digests = digest(keys.unflatten(2, (-1, PAGE)), True)
-    q, k, v = (torch.randn(SLOTS, HEADS, *more, WIDTH).bfloat16() for more in ([4], [], []))
-    pins = torch.full((SLOTS, HEADS, ENTRIES // PAGE), float("-inf"))
-    slot, live = torch.arange(SLOTS).int(), torch.full((SLOTS,), LIVE).int()
-    counts = torch.tensor([COUNTS] * SLOTS).int()
-    return [q, k, v, keys, values, digests, pins, counts, slot, live - 1, live]
+def int8_planes(folder: Path) -> list[Tensor]:
+    """Return keys, their scales, values and their scales."""
+    allocate = on_disk(folder, torch.empty(0))
+    shape = LAYERS, SLOTS, HEADS, ENTRIES
+    return [one for _ in range(2) for one in (allocate((*shape, WIDTH), torch.int8), allocate(shape, torch.float32))]
 
 
-def selected(inputs: list[Tensor]) -> Tensor:
-    """Return bool [S, H, P]: the pages that a step reads, by the reference."""
-    q, _, _, _, _, digests, pins, counts, slot, _, live = inputs
-    rows = slot.long()
-    return decode_attend_pages.selected(
-        decode_attend_pages.scores(q, digests[rows]) * SCALE, pins[rows], counts[rows], live, PAGE
-    )
+class Step:
+    """A step of two rows in slots 1 and 0, whose digests are random."""
+
+    def __init__(self, page: int) -> None:
+        self.page, pages = page, ENTRIES // page
+        self.q, self.k, self.v = (torch.randn(SLOTS, HEADS, *more, WIDTH).bfloat16() for more in ([4], [], []))
+        self.digests = torch.randn(SLOTS, HEADS, pages, 2, WIDTH).bfloat16()
+        self.pins = torch.full((SLOTS, HEADS, pages), float("-inf"))
+        self.counts = torch.tensor([[8, 1, 2, 1], [12, 1, 3, 1]]).int()
+
+    def run(self, planes: list[Tensor]) -> Tensor:
+        """Attend to a layer's planes."""
+        read = self.digests, self.pins, self.counts, SLOT, ENTRY, LIVES, SCALE
+        if len(planes) == 2:
+            return plain.decode_attend_pages(self.q, self.k, self.v, *planes, *read).out
+        centers = torch.zeros(SLOTS, HEADS, (1 + SINKS) * WIDTH)
+        return decode_attend_pages_int8(self.q, self.k, self.v, *planes, centers, *read).out
+
+    def selected(self) -> Tensor:
+        """Return bool [S, H, P] of slots: the pages that they read, by the reference."""
+        rows = SLOT.long()
+        scores = plain.scores(self.q, self.digests[rows]) * SCALE
+        return plain.selected(scores, self.pins[rows], self.counts[rows], LIVES, self.page)[rows.argsort()]
+
+    def whole(self, plane: Tensor) -> Tensor:
+        """Return bool [S, H, P]: the pages of a layer's plane that are in memory whole, by what the system says."""
+        size = self.page * plane[0, 0, 0].numel() * plane.element_size()
+        pages = ENTRIES // self.page
+        held = in_memory(plane).view(SLOTS, HEADS, -1)
+        touched = [range(i * size // mmap.PAGESIZE, ((i + 1) * size - 1) // mmap.PAGESIZE + 1) for i in range(pages)]
+        return torch.stack([held[..., list(one)].all(-1) for one in touched], -1)
 
 
-def whole_pages(plane: Tensor) -> Tensor:
-    """Return bool [S, H, P]: the pages of a layer's plane that are in memory whole, by what the system says."""
-    size = PAGE * WIDTH * plane.element_size()
-    assert size % mmap.PAGESIZE == 0
-    return in_memory(plane).view(SLOTS, HEADS, ENTRIES // PAGE, -1).all(-1)
+def drop(planes: list[Tensor]) -> None:
+    try:
+        for plane in planes:
+            page_out(plane)
+    except OSError as kept:
+        pytest.skip(str(kept))  # a file in memory, without swap
 
 
-def test_a_step_counts_the_selected_pages_that_were_not_in_memory_and_brings_them_there(tmp_path: Path) -> None:
-    keys, values = planes(tmp_path)
-    recalled = read_ahead(keys)
-    read_ahead(values)
-    inputs = step(keys[1], values[1])
-    seen, (want, _) = selected(inputs), reference(*(one.clone() for one in inputs), SCALE)
-    page_out(keys)
-    missing = (seen & ~whole_pages(keys[1])).sum(-1)
-    found, _ = decode_attend_pages.decode_attend_pages(*inputs, SCALE)
+@pytest.mark.parametrize("page", [16, 32])
+@pytest.mark.parametrize("make", [plain_planes, int8_planes])
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_selected_pages_that_are_not_in_memory_are_counted(tmp_path: Path, make, page: int, has_keys: bool) -> None:  # type: ignore[no-untyped-def]
+    planes, step = make(tmp_path), Step(page)
+    recalled = read_ahead(planes)
+    drop(planes[len(planes) // 2 if has_keys else 0 :])
+    layer = [one[1] for one in planes]
+    missing = (step.selected() & ~torch.stack([step.whole(one) for one in layer]).all(0)).sum(-1)
+    step.run(layer)
+    assert recalled is not None
     assert torch.equal(recalled, torch.stack((torch.zeros_like(missing), missing)).int())
-    assert missing.sum() > seen.sum() // 2
-    assert not (seen & ~whole_pages(keys[1])).any()
-    assert (found - want).abs().max() < 2e-2
-    decode_attend_pages.decode_attend_pages(*inputs, SCALE)
+    assert missing.sum() > step.selected().sum() // 2
+    step.run(layer)
     assert torch.equal(recalled[1], missing.int())
 
 
-def test_memory_in_no_file_is_not_counted(tmp_path: Path) -> None:
-    keys, values = planes(tmp_path)
-    recalled = read_ahead(keys)
-    decode_attend_pages.decode_attend_pages(*step(keys[0].clone(), values[0].clone()), SCALE)
+def test_a_step_over_files_has_the_bits_of_one_over_memory(tmp_path: Path) -> None:
+    planes, step = [one.normal_() for one in plain_planes(tmp_path)], Step(32)
+    want = step.run([one[1].clone() for one in planes])
+    read_ahead(planes)
+    drop(planes)
+    assert torch.equal(step.run([one[1] for one in planes]), want)
+
+
+def test_a_plane_that_is_gone_counts_no_more(tmp_path: Path) -> None:
+    planes, step = plain_planes(tmp_path), Step(32)
+    recalled, places = read_ahead(planes), {one.data_ptr() for one in planes}
+    del planes
+    others = plain_planes(tmp_path)
+    if {one.data_ptr() for one in others}.isdisjoint(places):
+        pytest.skip("the addresses are not used again")
+    drop(others)
+    step.run([one[1] for one in others])
+    assert recalled is not None
     assert not recalled.any()

@@ -42,7 +42,6 @@ class PagesBody(Body):
     ) -> "PagesBody":
         """tier: allocates the planes, if they are not in memory like all else."""
         planes = new_planes(group, rows, entries, tier or allocate)
-        from_disk = [read_ahead(plane) for plane in planes] if pages_of(group).on_disk else [None]
         layers, key = len(group.layers), group.spec.key
         pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
@@ -51,7 +50,7 @@ class PagesBody(Body):
             group,
             planes,
             (*new_centers(group, rows, allocate), *_means(group, rows, allocate), digests, pins, counts),
-            from_disk[0],
+            read_ahead(planes) if tier and pages_of(group).on_disk else None,
         )
 
     @property
@@ -72,7 +71,7 @@ class PagesBody(Body):
 
     @property
     def recalled(self) -> Tensor | None:
-        """Pages that steps had to wait for, int32 [L, R, H]; None if all are where steps read them."""
+        """Pages that steps have selected and did not find in memory, int32 [L, R, H]; None if all are there."""
         return self.from_disk
 
     @property

@@ -1,5 +1,6 @@
 """Show which flags of `ringkv serve` a study recommends."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
     from ringkv.evaluation.advice import Advice, Offer
+    from ringkv.evaluation.costs import Cost
     from ringkv.evaluation.evaluate import Study
+    from ringkv.evaluation.journal import Record
     from ringkv.evaluation.offers import Served
 
 HEAD = ("cache", "prompts ", "score ", "points lost ", "slot ", "a step reads ", "prefill ", "step ")
@@ -33,18 +36,27 @@ def print_advice(served: "Served", study: "Study", answers: Path, most_lost: flo
     answers: the folder of the study. It may have answers of other studies, which do not count. Raises InvalidRequest if
     the full cache has none of this one.
     """
-    from ringkv.evaluation import costs, journal
+    from ringkv.evaluation import journal
     from ringkv.evaluation.offers import advise
     from ringkv.evaluation.pending import asked
     from ringkv.evaluation.tasks.catalogue import select_tasks
 
     own = asked(select_tasks(study.tasks), study.places)
     records = [one for one in journal.read(answers / journal.NAME) if (one.task, one.place) in own]
-    found = advise(served, study.cells, records, most_lost, costs.read(answers / journal.NAME))
+    found = advise(served, study.cells, records, most_lost, _costs(answers / journal.NAME, records))
     if as_json:
         print_json(found)
     else:
         _print(found)
+
+
+def _costs(journal: Path, records: "Sequence[Record]") -> "Mapping[str, Cost]":
+    """Return the costs by cell: those of the longest prompt that is no longer than those that were answered."""
+    from ringkv.evaluation import costs
+
+    longest = max((one.prompt_tokens for one in records), default=0)
+    own = [one for one in costs.read(journal) if one.step and one.prompt <= longest]
+    return {one.cell: one for one in sorted(own, key=lambda one: one.prompt)}
 
 
 def _print(found: "Advice") -> None:

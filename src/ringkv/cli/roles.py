@@ -9,7 +9,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.option import option
 from ringkv.handoff.address import Address
-from ringkv.plan.auto_policy import without_pages
+from ringkv.plan.auto_policy import as_worker
 from ringkv.plan.options import AUTO, Options
 
 LISTEN = "127.0.0.1:7070"
@@ -63,7 +63,7 @@ class RoleOptions:
     def adapted(self, options: Options) -> Options:
         """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store.
 
-        `kv_policy auto` with a budget is snapstream: workers read no pages.
+        `kv_policy auto` with a budget is snapstream: workers read no pages. Nor do their heads divide a slot.
         Raises InvalidRequest for a workspace: the entries that a prefill worker sends are those of whole prompts.
         """
         if self.role == "both":
@@ -72,7 +72,7 @@ class RoleOptions:
             raise InvalidRequest(
                 f"prefill_workspace is not implemented for --role {self.role}; leave it out", "prefill_workspace"
             )
-        options = without_pages(options)
+        options = as_worker(options)
         if self.role == "prefill":
             return options
         store = 0 if options.prefix_store == AUTO and options.kv_turns != "continue" else options.prefix_store

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ringkv.evaluation.costs import Cost
+if TYPE_CHECKING:
+    from ringkv.evaluation.costs import Cost
 
 MOST_LOST = 5.0  # percentage points
 
@@ -26,7 +28,7 @@ class Offer:
     slot_bytes: int
     read_bytes: int
     flags: tuple[str, ...]
-    cost: Cost | None = None
+    cost: "Cost | None" = None
 
 
 @dataclass(frozen=True)

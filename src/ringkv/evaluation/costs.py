@@ -1,41 +1,44 @@
 """costs: what each cell of a study costs beside accuracy: the time of a prompt and of a step, and what a step reads."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import Layout
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.page_counts import most_read
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.pending import UnansweredPrompt
 
+log = logging.getLogger(__name__)
 STEPS, WARM = 8, 2  # decode steps of a cell, and how many of them are not timed
 SALT = "costs"  # nothing of this prompt is in the prefix store
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one prompt costs under a cell, on the machine and with the graphs of the study.
+    """What one prompt costs under a cell, on the machine and in the engine of the study, which serves all its cells.
 
-    prompt: its tokens. prefill: seconds until its first token, selection included. step: seconds of a decode step of
-    so many requests. held, read: entries of each head in the slot, and those that a step reads. recalled: pages of each
-    head that a step copied from a GPU's host or read from a file, on average.
+    prompt: its tokens. requests: those of a step, all with this prompt, so they choose the same experts. prefill:
+    seconds until its slot is filled, selection included; 0 if the cell cannot have this prompt. step: seconds of a
+    decode step. held, read: entries of each head in the slot, and those that a step reads. recalled: pages of each head
+    that a step copied from a GPU's host or read from a file, on average.
     """
 
     cell: str
     prompt: int
-    prefill: float
-    step: float
     requests: int
-    held: int
-    read: int
+    prefill: float = 0.0
+    step: float = 0.0
+    held: int = 0
+    read: int = 0
     recalled: float = 0.0
 
 
@@ -47,47 +50,51 @@ def measure(engine: Engine, item: UnansweredPrompt) -> Iterator[Cost]:
     prefill(engine, request)
     prefilled = time.perf_counter() - started
     for cell in item.cells:
-        with suppress(InvalidRequest):  # the prompt is too short for this cell
-            yield _cost(engine, item, cell, replace(request, kv=item.choice(cell)), prefilled)
+        yield _cost(engine, item, cell, replace(request, kv=item.choice(cell)), prefilled)
 
 
 def _cost(engine: Engine, item: UnansweredPrompt, cell: Cell, request: Request, prefilled: float) -> Cost:
+    """Return the cost of a cell. One that fails has none, and does not end the study: its answers will say why."""
+    none = Cost(cell.label, len(request.tokens), engine.limits.slots)
+    try:
+        engine.admit(request)
+        return _measured(engine, request, item.choice(cell), _steps(item), replace(none, prefill=prefilled))
+    except InvalidRequest:
+        return none
+    except Exception as error:
+        log.error("the cost of %s could not be measured", cell.label, exc_info=error)
+        return none
+    finally:
+        for slot in range(engine.limits.slots):
+            engine.release(slot)
+
+
+def _measured(engine: Engine, request: Request, choice: KVChoice, steps: int, prefilled: Cost) -> Cost:
+    """Insert a lane's prompt into every slot, and run steps. The slots stay in use."""
     started = time.perf_counter()
-    layout = engine.compress(0, item.choice(cell))[0]
+    layout = engine.compress(0, choice)[0]
     engine.insert(0, 0, request)
-    engine.sample().read()
     selected = time.perf_counter() - started
-    engine.release(0)
-    steps, recalled = _decode(engine, request, _steps(item))
+    for slot in range(1, engine.limits.slots):
+        engine.insert(0, slot, request)
+    engine.sample().read()
+    seconds = [_step(engine) for _ in range(steps)]
     held = layout.live(layout.prompt)
-    return Cost(
-        cell=cell.label,
-        prompt=len(request.tokens),
-        prefill=prefilled + selected,
-        step=median(steps[WARM:] or steps),
-        requests=engine.limits.slots,
+    return replace(
+        prefilled,
+        prefill=prefilled.prefill + selected,
+        step=median(seconds[WARM:] or seconds),
         held=held,
-        read=_read(layout, held),
-        recalled=recalled / len(steps),
+        read=_read(layout, held, engine.limits.page),
+        recalled=(engine.recalled(0) or 0) / len(seconds),
     )
 
 
-def _decode(engine: Engine, request: Request, steps: int) -> tuple[list[float], int]:
-    """Return the seconds of steps with a request in every slot, and the pages that those of one slot recalled."""
-    slots = range(engine.limits.slots)
-    for slot in slots:
-        engine.insert(0, slot, request)
+def _step(engine: Engine) -> float:
+    started = time.perf_counter()
+    engine.forward()
     engine.sample().read()
-    seconds = []
-    for _ in range(steps):
-        started = time.perf_counter()
-        engine.forward()
-        engine.sample().read()
-        seconds.append(time.perf_counter() - started)
-    recalled = engine.recalled(0) or 0
-    for slot in slots:
-        engine.release(slot)
-    return seconds, recalled
+    return time.perf_counter() - started
 
 
 def _steps(item: UnansweredPrompt) -> int:
@@ -95,19 +102,14 @@ def _steps(item: UnansweredPrompt) -> int:
     return max(1, min(STEPS, item.added - 1))
 
 
-def _read(layout: Layout, held: int) -> int:
-    return min(held, layout.read) if layout.read else held
+def _read(layout: Layout, held: int, page: int) -> int:
+    return min(held, most_read(layout, page) * page) if layout.read else held
 
 
-def line(found: Iterator[Cost]) -> dict[str, list[dict[str, object]]]:
-    """Return the line of a journal that has these costs."""
-    return {"costs": [asdict(one) for one in found]}
-
-
-def read(journal: Path) -> dict[str, Cost]:
-    """Return the costs in a journal, by cell; those that were measured last."""
+def read(journal: Path) -> list[Cost]:
+    """Return the costs in a journal: the last of each cell, prompt length and number of requests."""
     if not journal.is_file():
-        return {}
+        return []
     with journal.open(encoding="utf-8") as file:
-        lines = [one["costs"] for one in map(json.loads, file) if "costs" in one]
-    return {cost["cell"]: Cost(**cost) for some in lines for cost in some}
+        every = [Cost(**one["cost"]) for one in map(json.loads, file) if "cost" in one]
+    return list({(one.cell, one.prompt, one.requests): one for one in every}.values())

@@ -6,7 +6,7 @@ evaluate(study, Options(), Path("answers"))
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from heapq import nlargest
@@ -77,9 +77,9 @@ def evaluate(
 ) -> list[str]:
     """Run all prompts that the folder has no answer for. Returns sentences about what was left out.
 
-    The run stops after this many `seconds` of answering; with 0 it only estimates the time. Each answer is written to
-    disk when it finishes; without `keeps_texts`, without its text. Raises InvalidRequest for an invalid study, or for a
-    folder with the answers of another one.
+    The run stops after this many `seconds` of measuring costs and answering; with 0 it only estimates the time. Each
+    answer is written to disk when it finishes; without `keeps_texts`, without its text. Raises InvalidRequest for an
+    invalid study, or for a folder with the answers of another one.
     """
     folder = locate(study.model, progress)
     config = load_config(folder)
@@ -98,10 +98,10 @@ def evaluate(
     engine = _engine(folder, config, options, pending, progress)
     pace = Pace.measured(engine, config)
     if seconds == 0:
-        return [*left_out, f"{_workload(pending)}: at most about {show_duration(pace.total(pending))}"]
+        return [*left_out, f"{_workload(pending)}: at most about {show_duration(_total(pace, pending))}"]
     journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
     end = time.monotonic() + seconds
-    _measure_costs(journal, engine, pending, progress)
+    _measure_costs(journal, engine, pending, end, progress)
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
@@ -109,7 +109,7 @@ def evaluate(
     if left := _write_records(journal, records, pending, end):
         return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
     if not (to / kept.NAME).is_file():
-        plotted = _prompt_to_plot(pending)
+        plotted = _longest_prompt(pending)
         kept.write(to, kept.measure(engine, plotted), kept.landmarks(plotted, prompts.tokenizer.decode))
     return left_out
 
@@ -158,12 +158,26 @@ def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
     return replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
 
 
-def _measure_costs(journal: Journal, engine: Engine, pending: Sequence[UnansweredPrompt], progress: Progress) -> None:
-    """Write what the cells of one prompt cost to the journal, unless it is there."""
-    item, known = _prompt_to_plot(pending), costs.read(journal.path)
-    if any(cell.label not in known for cell in item.cells):
-        progress(0, 0, "measuring the time of prefill and steps under each cache")
-        journal.note(costs.line(costs.measure(engine, item)))
+def _measure_costs(
+    journal: Journal, engine: Engine, pending: Sequence[UnansweredPrompt], end: float, progress: Progress
+) -> None:
+    """Write what the cells of one prompt cost to the journal, except those that are there, until the time is over."""
+    item, known = _longest_prompt(pending), costs.read(journal.path)
+    measured = {(one.cell, one.prompt, one.requests) for one in known}
+    tokens, slots = len(item.prompt.tokens), engine.limits.slots
+    cells = tuple(cell for cell in item.cells if (cell.label, tokens, slots) not in measured)
+    if not cells:
+        return
+    progress(0, 0, "measuring the time of prefill and steps under each cache")
+    for one in costs.measure(engine, replace(item, cells=cells)):
+        journal.note({"cost": asdict(one)})
+        if time.monotonic() > end:
+            return
+
+
+def _total(pace: Pace, pending: Sequence[UnansweredPrompt]) -> float:
+    """Return the seconds of all answers, and of what their costs are measured with: one more prompt."""
+    return pace.total(pending) + pace.seconds(_longest_prompt(pending))
 
 
 def _write_records(journal: Journal, records: Iterable[Record], pending: Sequence[UnansweredPrompt], end: float) -> int:
@@ -245,8 +259,8 @@ def _most_kept(item: UnansweredPrompt) -> int:
     return prompt + item.added if every else item.capacity
 
 
-def _prompt_to_plot(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
-    """Return the longest of the prompts with the most cells; its kept tokens are plotted."""
+def _longest_prompt(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
+    """Return the longest of the prompts with the most cells, whose costs are measured and kept tokens plotted."""
     most = max(len(item.cells) for item in pending)
     return max((item for item in pending if len(item.cells) == most), key=lambda item: len(item.prompt.tokens))
 

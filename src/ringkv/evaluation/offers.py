@@ -10,7 +10,7 @@ from statistics import fmean
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, TurnMode
-from ringkv.base.selectors import KVzip
+from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
@@ -30,7 +30,7 @@ from ringkv.plan.shapes import Shape
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
 SELECTION = declared_by(SelectionSettings)
-LASTING = KVChoice(select=KVzip(), heads="global")
+LASTING = KVChoice(select=SELECTORS[auto_policy.LASTING["kv_select"]](), heads=auto_policy.LASTING["kv_heads"])
 """What any question may need is kept, so that questions may come later (docs/policies.md)."""
 
 

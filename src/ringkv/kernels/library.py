@@ -22,7 +22,7 @@ _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tens
 _ESTIMATED = "scale, Tensor({}!)? means=None)"  # of unread pages
 for _suffix in ("", "_any"):
     LIBRARY.define(f"decode_attend_pages{_suffix}" + _PAGES.replace("scale)", _ESTIMATED.format("d")))
-LIBRARY.define("read_ahead(Tensor plane, Tensor(a!) recalled) -> ()")
+LIBRARY.define("read_ahead(Tensor[] planes, Tensor(a!) recalled) -> ()")
 _RECALL = _PAGES.replace(
     "Tensor slot",
     "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"

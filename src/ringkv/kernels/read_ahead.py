@@ -1,26 +1,31 @@
-"""read_ahead: planes of slots that are in files, whose selected pages the system reads before attention needs them.
+"""read_ahead: slots in files, whose selected pages the system reads before attention needs them.
 
 L layers, R rows, H key-value heads, C entries per row.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import LIBRARY, is_native
 
 
-def read_ahead(plane: Tensor) -> Tensor:
-    """Have steps read ahead the pages of a plane [L, R, H, C, ...] in a file. Call it once, for all of its life.
+def read_ahead(planes: Sequence[Tensor]) -> Tensor | None:
+    """Have steps read ahead the pages of planes [L, R, H, C, ...] in files. Call it once, for all of their life.
 
-    Returns int32 [L, R, H]: how many pages of each head were not in memory when steps selected them. Steps add to it.
+    Returns int32 [L, R, H]: how many pages of each head were not in memory when steps selected them, keys or values.
+    Steps add to it. None if there is no C++ kernel, which alone knows.
     """
-    recalled = torch.zeros(plane.shape[:3], dtype=torch.int32)
-    torch.ops.ringkv.read_ahead(plane, recalled)
+    if not is_native("read_ahead"):
+        return None
+    recalled = torch.zeros(planes[0].shape[:3], dtype=torch.int32)
+    torch.ops.ringkv.read_ahead(planes, recalled)
     return recalled
 
 
-def reference(plane: Tensor, recalled: Tensor) -> None:
-    """Do nothing: torch does not know what is in memory, and the system reads what is touched."""
+def reference(planes: Sequence[Tensor], recalled: Tensor) -> None:
+    """Do nothing: the system reads what is touched."""
 
 
 LIBRARY.impl("read_ahead", reference, "CompositeExplicitAutograd")

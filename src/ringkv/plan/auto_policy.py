@@ -20,6 +20,7 @@ from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
+from ringkv.plan.prefix_store import refuse_small_store
 from ringkv.plan.units import show_bytes
 
 SELECTION = tuple(settings_of(SelectionSettings))
@@ -70,13 +71,15 @@ def candidate(options: Options) -> str:
     return "arkvale" if _are_set(options, (*OF_PAGES, *OF_BUDGETS)) else "full"
 
 
-def without_pages(options: Options) -> Options:
-    """Return options for slots that have no pages: auto with a budget is snapstream.
+def as_worker(options: Options) -> Options:
+    """Return options for slots that have no pages and equal heads: auto with a budget is snapstream.
 
     It stays auto if the user has set something of pages, which is then refused.
     """
-    reads_pages = options.kv_policy == AUTO and _are_set(options, OF_BUDGETS) and not _are_set(options, OF_PAGES)
-    return replace(options, kv_policy="snapstream") if reads_pages else options
+    if options.kv_policy != AUTO or _are_set(options, OF_PAGES):
+        return options
+    policy = "snapstream" if _are_set(options, OF_BUDGETS) else AUTO
+    return replace(options, kv_policy=policy, kv_heads=options.kv_heads or "equal")
 
 
 def settled(
@@ -88,22 +91,31 @@ def settled(
     """
     if one_of((*POLICIES, AUTO), "kv_policy", options.kv_policy, KVChoice().policy) != AUTO:
         return options, ""
-
-    def tried(policy: str, **settings: Any) -> Attempt:
-        return Attempt(policy, _obstacle(model_dir, config, replace(options, kv_policy=policy, **settings), available))
-
-    asks_later = options.kv_turns == "continue" and not _are_set(options, (*SELECTION, "kv_profile"))
-    lasting = tried("snapstream", **LASTING) if asks_later else None
-    found = decide(tried(candidate(options)), _are_set(options, OF_PAGES), lasting)
+    whole = replace(options, kv_policy=candidate(options))
+    attempt = Attempt(str(whole.kv_policy), _obstacle(model_dir, config, whole, available))
+    found = decide(attempt, _are_set(options, OF_PAGES), _lasting(model_dir, config, options))
     return replace(options, kv_policy=found.policy, **found.settings), found.why
 
 
+def _lasting(model_dir: Path, config: ModelConfig, options: Options) -> Attempt | None:
+    """Return the attempt to keep what later questions need, in as much memory as any snapstream needs.
+
+    None if no later questions are expected, or the user has set how tokens are selected.
+    """
+    if options.kv_turns != "continue" or _are_set(options, (*SELECTION, "kv_profile")):
+        return None
+    return Attempt("snapstream", _obstacle(model_dir, config, replace(options, kv_policy="snapstream", **LASTING), {}))
+
+
 def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]) -> str | None:
+    """Return why an engine is not possible: what refuses it, or a place with less memory than it needs."""
     try:
         engine = complete(model_dir, config, options)
+        footprint = engine_footprint(config, engine)
+        refuse_small_store(config, engine, footprint)
     except InvalidRequest as refused:
         return str(refused)
-    need = needs(engine_footprint(config, engine), config.groups, engine)
+    need = needs(footprint, config.groups, engine)
     for place, limit in available.items():
         if place in need and (total := need[place].total(engine.slots)) > limit:
             return f"it needs {show_bytes(total)}, and {show_bytes(limit)} are available"

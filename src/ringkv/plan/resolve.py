@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import DoesNotFit, InvalidRequest
-from ringkv.base.kv import BLOCK
+from ringkv.base.errors import DoesNotFit
 from ringkv.models.config import ModelConfig
 from ringkv.plan.auto_policy import settled
 from ringkv.plan.complete import complete, default_threads, longest_prompts_only
-from ringkv.plan.engine_footprint import engine_footprint, staged_token_bytes
+from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.footprint import Footprint
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
+from ringkv.plan.prefix_store import refuse_small_store
 from ringkv.plan.refusal import one_does_not_fit, several_do_not_fit, where
-from ringkv.plan.units import show_bytes
 
 SMALLEST_PROMPT = 2048  # a default prompt limit is not lowered below this to make it fit
 _NOTHING = Footprint(0, 0, 0, 0)
@@ -79,7 +78,7 @@ class _Plan:
     @classmethod
     def of(cls, wanted: Wanted) -> "_Plan":
         engine = complete(*wanted)
-        _refuse_small_store(wanted.config, engine, engine_footprint(wanted.config, engine))
+        refuse_small_store(wanted.config, engine, engine_footprint(wanted.config, engine))
         return cls(wanted, engine)
 
     @cached_property
@@ -126,24 +125,6 @@ def _refuse(plans: Sequence[_Plan], place: Place, memory: int) -> NoReturn:
         raise DoesNotFit(several_do_not_fit(parts, there, memory))
     (plan,) = plans
     raise DoesNotFit(one_does_not_fit(plan.wanted.config, plan.engine, plan.needs[place], there, memory))
-
-
-def _refuse_small_store(config: ModelConfig, engine: EngineConfig, need: Footprint) -> None:
-    block = BLOCK * staged_token_bytes(config, engine) * engine.rank.count
-    if 0 < engine.store_bytes < block:
-        raise InvalidRequest(
-            f"prefix_store is {show_bytes(engine.store_bytes)}, less than a block of {BLOCK} tokens, "
-            f"{show_bytes(block)}; raise it or set it to 0",
-            "prefix_store",
-        )
-    of_entries = engine.capacity * staged_token_bytes(config, engine) * engine.rank.count
-    slot = of_entries if engine.tier else need.slot  # which leaves out what is there
-    if engine.kv.turns == "continue" and need.store < -(-slot // block) * block:
-        raise InvalidRequest(
-            f"kv_turns continue stores a slot of {show_bytes(slot)} for each conversation, and "
-            f"prefix_store is {show_bytes(engine.store_bytes)}; raise prefix_store, or leave kv_turns out",
-            "prefix_store",
-        )
 
 
 def _less_staging(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:

@@ -16,7 +16,7 @@ from ringkv.evaluation.report.interval_bar import interval_bar
 from ringkv.evaluation.report.kept_map import kept_maps
 from ringkv.evaluation.report.needle_grid import needle_grids
 from ringkv.evaluation.report.position_chart import position_chart
-from ringkv.evaluation.report.rows import AFTER, COST_HEAD, HEAD, TableRow, cost_row, costs_title, row
+from ringkv.evaluation.report.rows import AFTER, COST_HEAD, HEAD, TableRow, cost_tables, row
 from ringkv.evaluation.report.score_chart import score_chart
 from ringkv.evaluation.report.theme import variables
 from ringkv.evaluation.summary import group_scores, task_scores
@@ -71,7 +71,7 @@ def _content(folder: Path) -> Mapping[str, Any]:
     path = folder / journal.NAME
     records, about = list(journal.read(path)), journal.about(path)
     entry_bytes = next((one["entry_bytes"] for one in about["sessions"] if "entry_bytes" in one), None)
-    positions, measured = position_chart(records), list(costs.read(path).values())
+    positions = position_chart(records)
     return {
         "about": about,
         "answers": len(records),
@@ -82,9 +82,8 @@ def _content(folder: Path) -> Mapping[str, Any]:
         "positions": _both_widths(positions) if positions else (),
         "kept": kept_maps(folder),
         "tables": list(_tables(records)),
-        "costs": [cost_row(one) for one in measured],
+        "costs": cost_tables(costs.read(path)),
         "cost_head": COST_HEAD,
-        "cost_title": costs_title(measured[0]) if measured else "",
         "head": HEAD,
         "legend": LEGEND,
         "words": WORDS,

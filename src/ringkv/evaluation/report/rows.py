@@ -1,5 +1,6 @@
 """rows: the report's tables as text, which the terminal prints too."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -59,8 +60,14 @@ def cost_row(one: Cost) -> tuple[str, ...]:
     return one.cell, f"{one.held:,}", f"{one.read:,}", recalled, f"{one.prefill:.2f} s", f"{1e3 * one.step:.1f} ms"
 
 
-def costs_title(one: Cost) -> str:
-    return f"Costs of a prompt of {one.prompt:,} tokens; steps of {one.requests} requests"
+def cost_tables(found: Sequence[Cost]) -> dict[str, list[tuple[str, ...]]]:
+    """Return rows with `COST_HEAD` by title: those of the same prompt and steps are comparable."""
+    tables: dict[str, list[tuple[str, ...]]] = {}
+    for one in found:
+        if one.step:
+            title = f"costs of a prompt of {one.prompt:,} tokens; steps of {one.requests} requests"
+            tables.setdefault(title, []).append(cost_row(one))
+    return tables
 
 
 def name_of(figure: CellScore) -> str:

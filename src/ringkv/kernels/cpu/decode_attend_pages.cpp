@@ -74,7 +74,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   SelectedPages selected(rows * heads, page, scale);
   UnreadPages unread(means, rows * heads, queries, page, scale);
   const Pins pinned(pins);
-  const ReadAhead keys_ahead(keys, page), values_ahead(values, page);
+  const ReadAhead read_ahead({keys, values}, page);
   auto [out, lse] = new_results(cq);
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -91,8 +91,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
     each_head([&](int64_t i, int64_t row, int64_t head, int64_t own) {
       const T* first = query + i * queries * width;
       selected.select(i, lives[row], counts_of[own], first, queries, slots.digests, pinned, own, head);
-      keys_ahead(own, head, selected.of(i), selected.count(i));
-      values_ahead(own, head, selected.of(i), selected.count(i));
+      read_ahead(own, head, selected.of(i), selected.count(i));
       unread.sum(i, own, head, lives[row], counts_of[own], first, slots.digests, selected.of(i));
     });
     // Afterwards, because a write to a page that is in no memory has the system read those around it, too.

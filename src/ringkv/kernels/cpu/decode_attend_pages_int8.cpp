@@ -2,7 +2,6 @@
 
 #include <torch/library.h>
 
-#include <array>
 #include <vector>
 
 #include "encoding_int8.h"
@@ -43,22 +42,19 @@ class PagedEntries {
   using Plane = EncodedPlane<Int8Encoding>;
   static constexpr bool kSelects = true;
 
-  // `planes`: keys and values, and the scales of each.
-  PagedEntries(const std::array<at::Tensor, 4>& planes, const at::Tensor& digests, const at::Tensor& pins,
+  PagedEntries(const ReadAhead& read_ahead, const at::Tensor& digests, const at::Tensor& pins,
                const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries, double scale,
                const std::optional<at::Tensor>& means)
       : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
         page_(page), queries_(queries), selected_(heads, page, scale),
-        unread_(means, heads, queries, page, scale) {
-    for (const at::Tensor& plane : planes) ahead_.emplace_back(plane, page);
-  }
+        unread_(means, heads, queries, page, scale), read_ahead_(read_ahead) {}
 
   template <typename T>
   void choose(int64_t head, const Destination& to, int64_t live, const T* query) {
     const Digests<T> digests(digests_);
     const PageCounts& limits = counts_[to.slot];
     selected_.select(head, live, limits, query, queries_, digests, pins_, to.slot, to.head);
-    for (const ReadAhead& plane : ahead_) plane(to.slot, to.head, selected_.of(head), selected_.count(head));
+    read_ahead_(to.slot, to.head, selected_.of(head), selected_.count(head));
     unread_.sum(head, to.slot, to.head, live, limits, query, digests, selected_.of(head));
   }
   template <typename T>
@@ -105,7 +101,7 @@ class PagedEntries {
   const int64_t page_, queries_;
   SelectedPages selected_;
   UnreadPages unread_;
-  std::vector<ReadAhead> ahead_;
+  const ReadAhead& read_ahead_;
   static thread_local int turn_;
 };
 
@@ -117,8 +113,9 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
     const at::Tensor& pins, const at::Tensor& counts, const at::Tensor& slot, const at::Tensor& entry,
     const at::Tensor& live, double scale, const std::optional<at::Tensor>& means) {
   const auto own = int32(counts);
-  PagedEntries entries({keys, key_scales, values, value_scales}, digests, pins, own, page_of(keys, digests),
-                       q.size(0) * q.size(1), q.size(2), scale, means);
+  const int64_t page = page_of(keys, digests);
+  const ReadAhead read_ahead({keys, key_scales, values, value_scales}, page);
+  PagedEntries entries(read_ahead, digests, pins, own, page, q.size(0) * q.size(1), q.size(2), scale, means);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

@@ -45,10 +45,13 @@ FilePlanes& planes() {
   return own;
 }
 
-void read_ahead(const at::Tensor& plane, at::Tensor recalled) {
-  TORCH_CHECK(plane.is_contiguous() && recalled.is_contiguous() && recalled.numel() > 0,
-              "read_ahead: a contiguous plane and counts expected");
-  planes().add(plane, recalled);
+void read_ahead(const at::TensorList all, at::Tensor recalled) {
+  TORCH_CHECK(recalled.is_contiguous() && recalled.numel() > 0, "read_ahead: contiguous counts expected");
+  for (const at::Tensor& plane : all) {
+    TORCH_CHECK(plane.is_contiguous() && plane.nbytes() % recalled.numel() == 0,
+                "read_ahead: a contiguous plane expected, with as many heads as counts");
+    planes().add(plane, recalled);
+  }
 }
 
 }  // namespace

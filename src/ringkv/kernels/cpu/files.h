@@ -5,19 +5,22 @@
 
 #include <ATen/core/Tensor.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
 namespace ringkv {
 
-// A plane in a file, and how many pages of each head were not in memory when a step selected them.
+// A plane in a file. recalled: how many pages of each head, of this plane or one beside it, were not in memory when a
+// step selected them.
 struct FilePlane {
   const char* begin;
   int64_t bytes, head_bytes;
-  int32_t* recalled;  // of each head
+  int32_t* recalled;
 
   bool has(const char* at) const { return begin <= at && at < begin + bytes; }
 };
@@ -27,29 +30,24 @@ std::shared_ptr<const FilePlane> file_plane(const void* at);
 
 namespace {
 
-// Has the system read pages of a plane [slots, heads, entries, ...], if it is in a file. It does not wait.
-class ReadAhead {
- public:
-  // `page`: entries of a page.
-  ReadAhead(const at::Tensor& plane, int64_t page)
-      : at_(static_cast<const char*>(plane.const_data_ptr())), slot_(plane.stride(0) * plane.element_size()),
-        head_(plane.stride(1) * plane.element_size()), page_(page * plane.stride(2) * plane.element_size()),
-        file_(file_plane(at_)) {}
+const int64_t kSystemPage = sysconf(_SC_PAGESIZE);
 
-  // The pages `pages`, in order, of a head of a slot.
-  void operator()(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
-    if (!file_ || count == 0) return;
-    const char* first = at_ + slot * slot_ + head * head_;
-    const char* from = down(first + pages[0] * page_);
-    const auto& held = in_memory(from, first + (pages[count - 1] + 1) * page_);
+// Pages of one head of a plane in a file.
+class FilePages {
+ public:
+  // `first`: of page 0. `page`: bytes of a page.
+  FilePages(const char* first, int64_t page) : first_(first), page_(page) {}
+
+  // Has the system read those of the pages, in order, that are not in memory, and marks them in `missing`.
+  void read(const int32_t* pages, int64_t count, std::vector<uint8_t>& missing) const {
+    const char* from = down(begin(pages[0]));
+    const auto& held = in_memory(from, begin(pages[count - 1] + 1));
     const char *start = nullptr, *end = nullptr;
-    int32_t missing = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const char *low = down(first + pages[i] * page_), *high = first + (pages[i] + 1) * page_;
-      const auto has = held.begin() + (low - from) / kSystemPage;
-      if (std::all_of(has, held.begin() + (high - 1 - from) / kSystemPage + 1, [](uint8_t one) { return one & 1; }))
-        continue;
-      ++missing;
+      const char *low = down(begin(pages[i])), *high = begin(pages[i] + 1);
+      const auto has = held.begin() + (low - from) / kSystemPage, last = held.begin() + (high - 1 - from) / kSystemPage;
+      if (std::all_of(has, last + 1, [](uint8_t one) { return one & 1; })) continue;
+      missing[i] = 1;
       if (start && (low > end || high - start > kMost)) {
         ask(start, end);
         start = nullptr;
@@ -58,17 +56,16 @@ class ReadAhead {
       end = high;
     }
     if (start) ask(start, end);
-    file_->recalled[(first - file_->begin) / file_->head_bytes] += missing;
   }
 
  private:
-  static constexpr int64_t kSystemPage = 4096;
   static constexpr int64_t kMost = 128 * 1024;  // bytes that Linux reads ahead at a time, by default
 
+  const char* begin(int64_t page) const { return first_ + page * page_; }
   static const char* down(const char* at) {
-    return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(at) / kSystemPage * kSystemPage);
+    return at - reinterpret_cast<uintptr_t>(at) % uintptr_t(kSystemPage);
   }
-  // Whether each of the system's pages from `begin` until `end` is in memory: the lowest bit.
+  // Whether each of the system's pages from `begin` until `end` is in memory: the lowest bit. All are if it cannot say.
   static const std::vector<uint8_t>& in_memory(const char* begin, const char* end) {
     static thread_local std::vector<uint8_t> held;
     held.assign((end - begin + kSystemPage - 1) / kSystemPage, 1);
@@ -79,9 +76,45 @@ class ReadAhead {
     madvise(const_cast<char*>(begin), end - begin, MADV_WILLNEED);
   }
 
-  const char* at_;
-  const int64_t slot_, head_, page_;
-  const std::shared_ptr<const FilePlane> file_;
+  const char* first_;
+  const int64_t page_;
+};
+
+// Has the system read pages of planes [slots, heads, entries, ...] that are in files. It does not wait.
+class ReadAhead {
+ public:
+  // `page`: entries of a page.
+  ReadAhead(std::initializer_list<at::Tensor> planes, int64_t page) {
+    for (const at::Tensor& plane : planes) {
+      const char* first = static_cast<const char*>(plane.const_data_ptr());
+      const int64_t item = plane.element_size();
+      if (auto file = file_plane(first))
+        planes_.push_back({std::move(file), first, plane.stride(0) * item, plane.stride(1) * item,
+                           page * plane.stride(2) * item});
+    }
+  }
+
+  // The pages, in order, of a head of a slot. Those that some plane lacks are counted.
+  void operator()(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
+    if (planes_.empty() || count == 0) return;
+    static thread_local std::vector<uint8_t> missing;
+    missing.assign(count, 0);
+    for (const Plane& one : planes_) FilePages(one.head_of(slot, head), one.page).read(pages, count, missing);
+    const Plane& keys = planes_.front();
+    const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
+    keys.file->recalled[index] += int32_t(std::count(missing.begin(), missing.end(), 1));
+  }
+
+ private:
+  struct Plane {
+    std::shared_ptr<const FilePlane> file;
+    const char* first;
+    int64_t slot, head, page;  // bytes
+
+    const char* head_of(int64_t s, int64_t h) const { return first + s * slot + h * head; }
+  };
+
+  std::vector<Plane> planes_;
 };
 
 }  // namespace
