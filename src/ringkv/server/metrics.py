@@ -26,7 +26,7 @@ COUNTERS = {
     "accepted_tokens": "Drafted tokens that were accepted",
     "kv_ring_wraps": "Times that decoding wrapped a ring",
     "kv_pages_read": "Pages that steps read, per layer and key-value head",
-    "kv_pages_recalled": "Pages that steps copied from a GPU's host, or read from a file, per layer and key-value head",
+    "kv_pages_recalled": "Pages that steps fetched from a tier, per layer and key-value head",
     "kv_pages_skipped": "Pages that steps did not read, per layer and key-value head",
 }
 HISTOGRAMS = {

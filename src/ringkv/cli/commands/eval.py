@@ -105,7 +105,10 @@ def study(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="DIR", help="Folder of answers and report; eval-MODEL by default.", rich_help_panel=STUDY
+            "--to",
+            metavar="DIR",
+            help="Folder of answers and report; eval-MODEL by default, advise-MODEL with --advise.",
+            rich_help_panel=STUDY,
         ),
     ] = None,
     minutes: Annotated[
