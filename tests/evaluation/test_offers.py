@@ -37,7 +37,7 @@ def record(task: str, sample: int, cell: Cell, score: float | None, place: str =
     return Record(task, place, str(sample), cell.label, score, prompt_tokens=900 + sample)
 
 
-def answers(scores: dict[str, float], count: int = 8, cells: list[Cell] = CELLS) -> list[Record]:
+def answers(scores: dict[str, float], count: int = 16, cells: list[Cell] = CELLS) -> list[Record]:
     """One task whose full scores are 1, and each other cell's as given."""
     return [record("vt", n, cell, scores.get(cell.choice.policy, 1.0)) for n in range(count) for cell in cells]
 
@@ -100,14 +100,20 @@ def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp
 def test_points_lost_are_means_over_tasks_of_prompts_that_both_have_answered(served: Served) -> None:
     full, compressed = CELLS[0], CELLS[1]
     records = [record("vt", n, cell, 1.0) for n in range(6) for cell in (full, compressed)]
-    records += [record("fwe", n, full, 0.5) for n in range(6)]
-    records += [record("fwe", n, compressed, score) for n, score in enumerate((0.0, 0.5, 0.0, None))]
+    records += [record("fwe", n, full, 0.5) for n in range(36)]
+    records += [record("fwe", n, compressed, score) for n, score in enumerate((0.0, 0.5, 0.0, None) * 9)]
     whole, found = offers(served, CELLS, records)
-    assert (whole.lost, whole.score, whole.prompts) == (None, 75.0, 12)
+    assert (whole.lost, whole.score, whole.prompts) == (None, 75.0, 42)
     assert found.lost == pytest.approx((0 + 100 * (0.5 + 0 + 0.5) / 3) / 2)
     assert found.least_lost is not None
     assert found.most_lost is not None
     assert found.least_lost <= found.lost <= found.most_lost
+
+
+def test_six_prompts_are_too_few_for_advice_even_if_all_answers_are_equal(served: Served) -> None:
+    found = advise(served, CELLS, answers({}, count=6), most_lost=5, costs={})
+    assert (found.chosen.cell, found.offers[1].lost, found.offers[1].most_lost) == ("full", 0.0, None)
+    assert found.why.startswith("6 prompts are too few")
 
 
 def test_the_advice_is_a_command_that_serves(served: Served) -> None:

@@ -15,8 +15,9 @@ class Offer:
     """One cache: what it costs in points on how many prompts, and the bytes of a slot.
 
     score: in percent. lost: points less than the full cache has, with the ends of the 95% interval; None for the full
-    cache, and ends of None for too few prompts. slot_bytes: held for a request, on disk too. read_bytes: of them a
-    decode step reads at most. flags: of `ringkv serve`. cost: measured times; None if there are none yet.
+    cache, and ends of None for too few prompts, as `outcome` defines them. slot_bytes: held for a request, on disk too.
+    read_bytes: of them a decode step reads at most. flags: of `ringkv serve`. cost: measured times; None if there are
+    none yet.
     """
 
     cell: str

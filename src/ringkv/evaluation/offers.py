@@ -16,6 +16,7 @@ from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
+from ringkv.evaluation.outcome import outcome
 from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
@@ -109,14 +110,15 @@ def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | Non
     lost = _lost(by_task, records)
     if lost is None:
         return None
-    is_full = cell.choice.policy == FULL
+    is_full, prompts = cell.choice.policy == FULL, sum(map(len, by_task))
+    is_few = outcome(lost, prompts, more_is_better=False) == "few"
     return Offer(
         cell=cell.label,
-        prompts=sum(map(len, by_task)),
+        prompts=prompts,
         score=100 * fmean(fmean(one.score or 0.0 for one in some) for some in by_task),
         lost=None if is_full else lost.mean,
-        least_lost=None if is_full else _end(lost.low),
-        most_lost=None if is_full else _end(lost.high),
+        least_lost=None if is_full or is_few else _end(lost.low),
+        most_lost=None if is_full or is_few else _end(lost.high),
         slot_bytes=held,
         read_bytes=read,
         flags=("--model", served.model, *_flags(options, cell)),

@@ -29,6 +29,7 @@ FULL = "full"
 COMPARED = (FULL, "streaming", "snapkv", "snapstream")
 ADVISED = (FULL, "snapstream", "arkvale")
 ADVICE_MINUTES = 30.0
+COUNTS = {False: 10, True: 50}  # prompts of a task, by whether they are for advice
 SERVED = ("inside", "next")  # places of questions that a server takes
 
 
@@ -79,7 +80,9 @@ def study(
             "Where questions are: inside the prompt, after its compression, or next: in a conversation's next turn.",
         ),
     ] = "inside",
-    count: Annotated[int, _study("--count", "N", "Prompts per task and length.")] = 10,
+    count: Annotated[
+        int | None, _study("--count", "N", "Prompts per task and length. Default: 10, or 50 with --advise.")
+    ] = None,
     seed: Annotated[int, _study("--seed", "N", "Seed of generated prompts.")] = 0,
     data: Annotated[
         Path | None,
@@ -173,6 +176,7 @@ def study(
     from ringkv.plan.choose_kv import settings
 
     options = engine.options(SLOTS)
+    count = count if count is not None else COUNTS[advise]
     served = find_served(engine.model, options) if advise else None
     requested = Study(
         model=engine.model,
