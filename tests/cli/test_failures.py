@@ -55,6 +55,7 @@ def test_a_traceback_is_shown_if_ringkv_debug_is_set(
         (InvalidRequest('the template has class="wide"'), 'the template has class="wide"'),
         (InvalidRequest("4 slots is not few", "slots"), "4 slots is not few"),
         (InvalidRequest("some_file has no dtype", "dtype"), "some_file has no dtype"),
+        (InvalidRequest('prompt 1 has "max_tokens" 0', "prompts"), 'prompt 1 has "max_tokens" 0'),
     ],
 )
 def test_option_names_become_flags(error: InvalidRequest, message: str, capsys: pytest.CaptureFixture[str]) -> None:

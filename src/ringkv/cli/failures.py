@@ -129,7 +129,7 @@ def _in_flags(message: str, param: str | None) -> str:
     """Replace option names by flags: `kv_budget` by --kv-budget, `weights="int4"` by --weights int4."""
     given = rf'\b({"|".join(_NAMES)})="(\w+)"'
     message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
-    named = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]), message)
+    named = re.sub(r'(?<!")\b[a-z]+(?:_[a-z]+)+\b(?!")', lambda found: _flag(found[0]), message)
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 
 

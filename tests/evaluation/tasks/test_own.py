@@ -35,7 +35,7 @@ def test_prompts_are_divided_by_whether_they_have_answers_and_keep_their_numbers
         ('"text"', 'prompt 1 has no "prompt"'),
         ({"text": "a"}, 'prompt 1 has no "prompt"'),
         ({"prompt": 5}, 'prompt 1 has an invalid "prompt"'),
-        ({"prompt": "a", "answer": "b"}, 'prompt 1 has an invalid "answer"; the fields are prompt .str., question'),
+        ({"prompt": "a", "answer": "b"}, 'prompt 1 has an invalid "answer"; the fields are "prompt" .str., "question"'),
         ({"prompt": "a", "max_tokens": 0}, "it must be at least 1"),
     ],
 )

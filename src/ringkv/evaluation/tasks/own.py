@@ -70,7 +70,7 @@ def _check(number: int, found: Any) -> None:
         if name not in KINDS or not isinstance(value, KINDS[name]):
             raise InvalidRequest(
                 f'prompt {number} has an invalid "{name}"; the fields are '
-                + ", ".join(f"{one} ({kind.__name__})" for one, kind in KINDS.items()),
+                + ", ".join(f'"{one}" ({kind.__name__})' for one, kind in KINDS.items()),
                 "prompts",
             )
     if found.get("max_tokens", 1) < 1:
