@@ -64,11 +64,12 @@ def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
     function = StaticFunction(partial(scaled, 2.0), "scaled", dynamic={1: (0,)})
     graph = backend.make("f", function, example())
     x, seen = example()
+    assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
     backend.start()
-    calls, began = 0, monotonic()
+    calls, began = 1, monotonic()
     while not backend.builds:
         assert monotonic() < began + SECONDS, "it is never compiled"
-        assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
+        torch.testing.assert_close(graph([x, seen])[0], torch.softmax(x * 2, -1))  # of either: it is replaced any time
         calls += 1
         backend.join(0.2)
     torch.testing.assert_close(graph([x, seen])[0], torch.softmax(x * 2, -1))
