@@ -178,4 +178,7 @@ METRICS: Mapping[str, Metric] = {
     "sample_s": SECONDS,
     "built_s": Metric("s", "once"),
     "operations": Metric("FLOP", "once"),
+    # selections; pages of a head and a step
+    **dict.fromkeys(("attention", "attention_of_one", "least", "least_of_one", "found"), SHARE),
+    **dict.fromkeys(("chosen", "new", "wasted"), Metric("pages", "mean")),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from ringkv.base.cache_spec import PlaneFormat
@@ -126,8 +126,13 @@ def layouts() -> list[Cell]:
 
 def watched() -> list[Cell]:
     """Return our ring and the policies that watch decoding, for answers longer than the remaining entries."""
-    choices = (KVChoice(), *map(KVChoice, WATCHING))
-    return [FULL, *(Cell(choice, budget) for budget in ("192", "256", "384") for choice in choices)]
+    each = ([Cell(KVChoice(), budget), *watching(budget)] for budget in ("192", "256", "384"))
+    return [FULL, *chain.from_iterable(each)]
+
+
+def watching(budget: str) -> list[Cell]:
+    """Return the policies that watch decoding."""
+    return [Cell(KVChoice(policy), budget) for policy in WATCHING]
 
 
 def calibrated() -> list[Cell]:
@@ -229,7 +234,7 @@ ABOUT: Mapping[str, str] = {
     "longbench-v2-qwen": "LongBench-v2's choices, prompts of 10k to 16k, Qwen2.5-Coder-1.5B",
     "documents-qwen": "LongEval's topics and passkeys on Qwen2.5-Coder-1.5B",
     "writing-qwen": "Programs of HumanEval and of LeetCode's contests, written with a small ring, Qwen2.5-Coder-1.5B",
-    "aime-qwen": "AIME24, whose answers wrap the ring, Qwen2.5-Coder-1.5B",
+    "aime-qwen": "AIME24, whose answers wrap the ring or are reviewed, Qwen2.5-Coder-1.5B",
     **{f"trained-{one}": f"Recall on a small {one.upper()} model, trained by examples/train" for one in TRAINED},
     "later-qwen": "RULER with the question in the next turn, Qwen2.5-Coder-1.5B",
     "later-others-qwen": "RULER's other nine tasks with the question in the next turn, Qwen2.5-Coder-1.5B",
@@ -280,7 +285,7 @@ STUDIES: Mapping[str, Study] = {
     "longbench-v2-qwen": Study(QWEN, ("longbench_v2",), policies(WIDE), (16_384,), count=20),
     "documents-qwen": Study(QWEN, ("longeval", "passkey"), policies(WIDE), (8192,), count=5),
     "writing-qwen": Study(QWEN, ("humaneval", "leetcode"), long_answers("256", "384"), (2048,), count=20),
-    "aime-qwen": Study(QWEN, ("aime24",), long_answers("512"), (2048,), count=30),
+    "aime-qwen": Study(QWEN, ("aime24",), [*long_answers("512"), *watching("512")], (2048,), count=30),
     **{f"trained-{one}": _trained(one) for one in TRAINED},
     "later-qwen": Study(QWEN, LATER_TASKS, later("2x", "4x"), (4096,), ("next",), count=10, seed=7),
     "later-others-qwen": Study(

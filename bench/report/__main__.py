@@ -29,6 +29,7 @@ from bench.report.ranks import rank_answers, ranks
 from bench.report.recall import recall
 from bench.report.roles import roles
 from bench.report.sampling import sampling
+from bench.report.selections import selections
 from bench.report.targets import missed_targets, targets_table
 from bench.report.trained import trained
 from bench.results import RESULTS, TABLE, ResultRow, latest, read
@@ -78,6 +79,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "kv_steps": partial(kv_steps, rows),
         "kv_rotation": partial(kv_rotation, rows),
         "recall": partial(recall, rows),
+        "selections": partial(selections, rows),
         "sampling": partial(sampling, rows),
         "slots": partial(slot_formats.slots, rows, answers),
         "chains": partial(slot_formats.chains, answers),

@@ -149,7 +149,7 @@ def _verdict(is_met: bool) -> str:
 def _claims() -> Iterator[Claim]:
     first, later = "longbench-qwen", "choosing-longbench-qwen"
     at4, wide4 = "snapstream 4x", "snapstream 4x window=64"
-    text = "1/4 is within 3% of the full cache on LongBench"
+    text = "LongBench: 1/4 within 3%"
     near = partial(within_share, 3)
     yield Claim(text, later, near, (at4, "full"))
     yield Claim(f"{text}, without `lcc`", later, near, (at4, "full"), ("lcc",))

@@ -111,6 +111,7 @@ def test_drafts_that_are_taken_back_leave_the_same_tokens(estimating: LocalEngin
     torch.testing.assert_close(*places)
 
 
+@pytest.mark.slow
 def test_graphs_compute_what_eager_steps_do(estimating: LocalEngine, llama_dir: Path) -> None:
     compiled = built(llama_dir, form_of(estimating), "estimate", graphs="compiled")
     assert_equal_but_for_ties(decoded(compiled, KV), decoded(estimating, KV))

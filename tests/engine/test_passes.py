@@ -76,7 +76,7 @@ def equal(found: list[Tensor], want: list[Tensor]) -> bool:
     ("graphs", "weights"),
     [
         ("off", "bf16"),
-        ("compiled", "bf16"),
+        pytest.param("compiled", "bf16", marks=pytest.mark.slow),
         ("off", "int8"),
         ("off", "int4"),
         ("off", "w8a8"),
@@ -110,13 +110,13 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     ("graphs", "weights", "kv_format", "skip"),
     [
         ("off", "bf16", "plain", 0),
-        ("compiled", "bf16", "plain", 0),
+        pytest.param("compiled", "bf16", "plain", 0, marks=pytest.mark.slow),
         ("off", "bf16", "int8", 0),
-        ("compiled", "bf16", "int8", 0),
+        pytest.param("compiled", "bf16", "int8", 0, marks=pytest.mark.slow),
         ("off", "bf16", "int4", 1),  # layers of one kind with slots in two formats
         ("off", "bf16", "zipcache", 1),
         ("off", "w8a8", "plain", 0),
-        ("compiled", "w4a8", "plain", 0),
+        pytest.param("compiled", "w4a8", "plain", 0, marks=pytest.mark.slow),
     ],
 )
 def test_slots_that_ride_get_the_logits_of_a_decode_step(
@@ -150,7 +150,14 @@ def test_slots_that_ride_get_the_logits_of_a_decode_step(
 
 @pytest.mark.parametrize(
     ("graphs", "weights"),
-    [("off", "bf16"), ("compiled", "bf16"), ("off", "int4"), ("off", "w8a8"), ("off", "w4a8"), ("off", "w4a4")],
+    [
+        ("off", "bf16"),
+        pytest.param("compiled", "bf16", marks=pytest.mark.slow),
+        ("off", "int4"),
+        ("off", "w8a8"),
+        ("off", "w4a8"),
+        ("off", "w4a4"),
+    ],
 )
 def test_a_slots_logits_are_the_same_beside_any_number_of_others(folder: Path, graphs: str, weights: str) -> None:
     made = engine(folder, graphs, weights)

@@ -102,6 +102,7 @@ def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(mo
     assert key(example()) in keys
 
 
+@pytest.mark.slow
 def test_no_precompiled_headers_come_from_a_folder_that_others_can_write_to(
     backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

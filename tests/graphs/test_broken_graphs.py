@@ -42,6 +42,7 @@ def compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", package)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiled_once")
 def test_an_empty_a_truncated_and_a_missing_graph_are_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -112,15 +113,16 @@ def test_a_kernel_build_that_failed_is_not_tried_again(tmp_path: Path) -> None:
         f'#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\necho x >> {tmp_path}/runs\necho no such type >&2\nexit 1\n'
     )
     compiler.chmod(0o700)
-    cache = tmp_path / "kernels"
+    cache, builds = tmp_path / "kernels", Mock()
     assert native.failure(str(compiler), cache) is None
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no such type"):
-            native.load(str(compiler), cache)
+            native.load(str(compiler), cache, builds)
         runs = (tmp_path / "runs").read_text()
     time.sleep(0.1)  # compilers that were started beside the first one
     assert len(runs.split()) <= len(list(native.SOURCES.glob("*.cpp")))
     assert "to try again" in str(native.failure(str(compiler), cache))
+    builds.assert_called_once_with()
 
 
 def test_a_kernel_build_that_was_killed_is_tried_again(tmp_path: Path) -> None:

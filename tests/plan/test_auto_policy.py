@@ -80,6 +80,8 @@ def test_the_rule_alone() -> None:
     assert decide(Attempt("full", None), has_pages=False) == Decision(
         "full", "every token fits in memory, so nothing is evicted"
     )
+    assert decide(Attempt("arkvale", "too large"), has_pages=True).policy == "arkvale"
+    assert "only arkvale has" in decide(Attempt("arkvale", None), has_pages=True).why
     assert decide(Attempt("full", "too large"), has_pages=False) == Decision(
         "snapstream", "full is not possible: too large"
     )

@@ -17,6 +17,7 @@ from ringkv.base.checks import check, one_of
 from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.cli.config_file import use_config
 from ringkv.cli.option import option
+from ringkv.cli.options import SWITCH
 from ringkv.cli.output import WIDE, print_stderr, print_while_read
 from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
 
@@ -49,6 +50,15 @@ class ObservingOptions:
     log_format: Annotated[
         str, _observing("--log-format", "FORMAT", "Lines on stderr: text (default), or json, one object per line.")
     ] = "text"
+    request_log: Annotated[
+        bool,
+        _observing(
+            "--request-log/--no-request-log",
+            SWITCH,
+            "Log a line per request to stderr: method, path, status, time and tokens, without its text.",
+            show_default=True,
+        ),
+    ] = True
     otlp_endpoint: Annotated[
         str | None,
         _observing(

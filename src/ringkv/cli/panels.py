@@ -1,4 +1,4 @@
-"""Order of --help: common options first, then panels of one command, and all others in one panel at the end."""
+"""Order of --help: common options first, then panels of one command, and the less common options at the end."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -6,7 +6,7 @@ from inspect import Parameter
 from typing import Annotated
 
 LESS_COMMON = "Less common"
-SHARED = frozenset(("Model", "Machine", "Sampling", "Cache"))  # panels whose less common options are moved to the end
+SHARED = frozenset(("Model", "Machine", "Sampling", "Cache"))  # panels whose less common options are apart
 COMMON = frozenset(
     (
         "model",
@@ -32,7 +32,7 @@ def _panel(one: Parameter) -> str | None:
 
 
 def _less_common(one: Parameter) -> Parameter:
-    """Return the option moved to the last panel."""
+    """Return the option moved to a panel at the end."""
     option = copy(one.annotation.__metadata__[0])
-    option.rich_help_panel = LESS_COMMON
+    option.rich_help_panel = f"{LESS_COMMON}: {str(_panel(one)).lower()}"
     return one.replace(annotation=Annotated[one.annotation.__origin__, option])

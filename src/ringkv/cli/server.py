@@ -5,7 +5,6 @@ from functools import partial
 from typing import Annotated
 
 from ringkv.cli.option import option
-from ringkv.cli.options import SWITCH
 
 SERVER = "Server"  # panel of --help
 HOST, PORT = "127.0.0.1", 8000
@@ -39,15 +38,6 @@ class ServerOptions:
             "allows all. None by default.",
         ),
     ] = None
-    request_log: Annotated[
-        bool,
-        _server(
-            "--request-log/--no-request-log",
-            SWITCH,
-            "Log a line per request to stderr: method, path, status, time and tokens, without its text.",
-            show_default=True,
-        ),
-    ] = True
     max_queue: Annotated[
         int | None,
         _server(

@@ -202,12 +202,18 @@ def _load_kernels(config: EngineConfig, tell: Progress) -> None:
     if compiler is None or missing:
         log.warning("running without C++ kernels, slower: %s", missing)
         return
-    tell(0, 1, "loading CPU kernels (compiled once, in one to three minutes; kept on disk)")
-    _load_operators(compiler.path, config.cache_dir, partial(_tell_waiting, tell, "CPU kernels"))
+    tell(0, 1, "loading CPU kernels")
+    compiling = partial(tell, 0, 1, "compiling CPU kernels, once, in one to three minutes; they are kept on disk")
+    _load_operators(compiler.path, config.cache_dir, compiling, partial(_tell_waiting, tell, "CPU kernels"))
 
 
-def _load_operators(compiler: str, cache_dir: Path, on_wait: Callable[[], None] = lambda: None) -> None:
+def _load_operators(
+    compiler: str,
+    cache_dir: Path,
+    on_build: Callable[[], None] = lambda: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> None:
     try:
-        native.load(compiler, cache_dir / "kernels", on_wait)
+        native.load(compiler, cache_dir / "kernels", on_build, on_wait)
     except RuntimeError as error:
         log.warning("running without C++ kernels: %s", error)

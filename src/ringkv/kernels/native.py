@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
-from functools import partial
 from itertools import repeat
 from pathlib import Path
 
@@ -32,17 +31,25 @@ class Killed(RuntimeError):
 
 
 @once
-def load(compiler: str, cache: Path, on_wait: Callable[[], None] = lambda: None) -> Path:
+def load(
+    compiler: str, cache: Path, on_build: Callable[[], None] = lambda: None, on_wait: Callable[[], None] = lambda: None
+) -> Path:
     """Build the operators if they are not in `cache`, load them, and return the shared library's path.
 
-    A build that failed is not tried again: its error is kept in `cache`. on_wait: called if another process is at it.
+    A build that failed is not tried again: its error is kept in `cache`. on_build: called before a build. on_wait:
+    called if another process is at it.
     Raises RuntimeError with the compiler's last lines, and BadCache if `cache` cannot be written or is not ours alone.
     """
     command = [compiler, *_flags()]
     folder = _folder(command, cache)
     if _failure(folder).exists():
         raise RuntimeError(_remembered(folder))
-    library = built(folder, partial(_build, command, _failure(folder)), on_wait) / LIBRARY
+
+    def make(into: Path) -> None:
+        on_build()
+        _build(command, _failure(folder), into)
+
+    library = built(folder, make, on_wait) / LIBRARY
     try:
         torch.ops.load_library(str(library))
     except OSError as error:

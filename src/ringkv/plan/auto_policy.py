@@ -27,9 +27,9 @@ SELECTION = tuple(settings_of(SelectionSettings))
 OF_BUDGETS = ("kv_budget", "kv_compression")
 _WHY = {
     "full": "every token fits in memory, so nothing is evicted",
-    "arkvale": "a slot keeps every token, and a step reads kv_budget of them",
+    "arkvale": "every token fits in memory, so nothing is evicted; for speed a step reads kv_budget of them",
 }
-
+_PAGES = "a setting of pages is set, which only arkvale has; a step reads kv_budget of all tokens"
 
 LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
 """Keeps what any later question may need."""
@@ -56,7 +56,9 @@ def decide(whole: Attempt, has_pages: bool, lasting: Attempt | None = None) -> D
     whole: the attempt to evict nothing. has_pages: the user has set something of pages, which only arkvale has.
     lasting: the attempt to keep what later questions need; None if none are expected.
     """
-    if whole.obstacle is None or has_pages:
+    if has_pages:
+        return Decision(whole.policy, _PAGES)
+    if whole.obstacle is None:
         return Decision(whole.policy, _WHY[whole.policy])
     why = f"{whole.policy} is not possible: {whole.obstacle}"
     if lasting is None:

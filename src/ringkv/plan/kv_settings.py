@@ -84,7 +84,13 @@ _SHOWN: Mapping[type, Callable[[Any], str]] = {
 @dataclass(frozen=True)
 class BudgetSettings:
     kv_policy: Annotated[
-        str | None, Setting("policy", str, "NAME", f"What is kept: {_one_of(POLICIES)}; at start also auto")
+        str | None,
+        Setting(
+            "policy",
+            str,
+            "NAME",
+            f"What is kept: {_one_of(POLICIES)}; at start also auto, which evicts only if memory is short",
+        ),
     ] = None
     kv_budget: Annotated[
         int | None,

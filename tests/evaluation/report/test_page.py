@@ -11,12 +11,15 @@ import pytest
 
 from ringkv.base.palette import ALL, NONE, OUTCOMES, PARTS, POLICIES, SURFACE
 from ringkv.evaluation import journal, kept
+from ringkv.evaluation.bootstrap import Interval
 from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.kept import Kept, Landmarks
 from ringkv.evaluation.outcome import LEGEND
 from ringkv.evaluation.report.page import failures, write
 from ringkv.evaluation.report.rows import row
+from ringkv.evaluation.report.score_chart import score_chart
 from ringkv.evaluation.summary import task_scores
+from ringkv.evaluation.verdict import Comparison, Verdict
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CELLS = {"full": 1.0, "streaming 4x": 0.1, "snapstream 4x": 0.8, "snapstream 2x": 0.9}
@@ -92,6 +95,15 @@ def test_the_chart_is_against_bytes_and_against_shares_if_older_answers_do_not_s
     older = write(tmp_path).read_text()
     assert "share of the prompt that is held" in older
     assert "bytes held per request" not in older
+
+
+def test_no_interval_of_scores_ends_above_100_percent() -> None:
+    share = Interval(110.0, 50.0, 180.0)  # of a full cache that scores 60%
+    verdict = Verdict("streaming 4x", frozenset(("vt",)), 9, 0.25, 0, share, "noise")
+    chart = score_chart(Comparison("inside", False, 0.6, 0, 9, (verdict,)), None)
+    assert chart is not None
+    point = chart.series[0].points[0]
+    assert (point.y, point.low, point.high) == pytest.approx((66.0, 30.0, 100.0))
 
 
 def test_without_a_full_cache_the_report_says_what_is_missing(folder: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def serve(
                 progress,
                 ready,
                 origins=server.allow_origin or (),
-                log=print_stderr if server.request_log else None,
+                log=print_stderr if observing.request_log else None,
                 drain_seconds=server.drain_seconds,
                 edge=edge,
                 telemetry=telemetry,

@@ -58,7 +58,8 @@ def _point(one: Verdict, held: float, value: Interval) -> Point:
 
 
 def _score(found: Comparison) -> Callable[[float], float]:
-    return lambda share: share * found.full
+    """Return the score of a share. The end of an interval of shares may be a score that no answers have."""
+    return lambda share: min(share * found.full, 100.0)
 
 
 def _perplexity(found: Comparison) -> Callable[[float], float]:
