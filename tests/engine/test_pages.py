@@ -214,6 +214,23 @@ def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
     assert torch.equal(decoded(paged, KV, slot=1), want)
 
 
+def test_a_prompt_clears_what_was_written_and_touches_nothing_else(paged: LocalEngine) -> None:
+    body = paged.batch.bodies[0]
+    with torch.inference_mode():
+        for tensor in (*body.planes, body.beside[0]):
+            tensor[:, 1] = 0
+    decoded(paged, KV, slot=1, n=80)  # and 40 tokens: 7 whole pages and a part of the eighth
+    with torch.inference_mode():
+        for plane in body.planes:
+            plane[:, 1, :, 9 * PAGE :] = 7
+    tiny.enter(paged, tiny.request(tiny.prompt(20), kv=KV), slot=1)
+    for plane in body.planes:
+        assert plane[:, 1, :, :20].any(-1).all()
+        assert not plane[:, 1, :, 20 : 8 * PAGE].any()
+        assert (plane[:, 1, :, 9 * PAGE :] == 7).all()
+    assert not body.beside[0][:, 1, :, 1:].any()
+
+
 def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
     want = decoded(paged, KV, slot=1)
     tiny.enter(paged, tiny.request(tiny.prompt(200, 1)), slot=0)
@@ -293,6 +310,15 @@ def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
         build(tiny.config(llama_dir, kv=KV, capacity=2**33, kv_page=PAGE, kv_tier=Path("/dev/shm"), slots=1))
     assert refused.value.param == "kv_tier"
+
+
+def test_a_tier_in_memory_is_warned_of(
+    llama_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind, warnings in (("ext4", 0), ("tmpfs", 1)):
+        monkeypatch.setattr("ringkv.engine.build.file_system", lambda _, kind=kind: kind)
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+        assert caplog.text.count("is in memory (tmpfs)") == warnings
 
 
 def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, whole: LocalEngine) -> None:

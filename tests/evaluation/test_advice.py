@@ -35,3 +35,9 @@ def test_without_evidence_the_full_cache_is_chosen(other: Offer, why: str) -> No
     chosen, found = choose([FULL, other])
     assert chosen == FULL
     assert why in found
+
+
+def test_a_score_of_0_has_nothing_to_lose() -> None:
+    chosen, why = choose([replace(FULL, score=0.0), replace(HALF, score=0.0, lost=0.0)])
+    assert chosen.cell == "full"
+    assert why.startswith("it scores 0")

@@ -37,7 +37,7 @@ def record(task: str, sample: int, cell: Cell, score: float | None, place: str =
     return Record(task, place, str(sample), cell.label, score, prompt_tokens=900 + sample)
 
 
-def answers(scores: dict[str, float], count: int = 16, cells: list[Cell] = CELLS) -> list[Record]:
+def answers(scores: dict[str, float], count: int = 60, cells: list[Cell] = CELLS) -> list[Record]:
     """One task whose full scores are 1, and each other cell's as given."""
     return [record("vt", n, cell, scores.get(cell.choice.policy, 1.0)) for n in range(count) for cell in cells]
 
@@ -110,6 +110,29 @@ def test_points_lost_are_means_over_tasks_of_prompts_that_both_have_answered(ser
     assert found.least_lost <= found.lost <= found.most_lost
 
 
+def test_a_prompt_that_only_the_full_cache_can_answer_is_lost(served: Served) -> None:
+    records = [replace(one, score=None, error="too small") if _fails(one) else one for one in answers({})]
+    _, found, *_ = offers(served, CELLS, records)
+    assert (found.prompts, found.score, found.lost) == (60, 50.0, 50.0)
+
+
+def _fails(one: Record) -> bool:
+    return one.cell == CELLS[1].label and int(one.sample) < 30
+
+
+def test_a_cell_that_cannot_be_or_has_no_answers_has_no_offer(served: Served) -> None:
+    tiny = Cell(KVChoice("snapkv", select=SnapKV(window=8)), "4")
+    found = offers(served, [*CELLS[:2], tiny], answers({}, cells=[*CELLS[:2], tiny]))
+    assert [one.cell for one in found] == [cell.label for cell in CELLS[:2]]
+    assert [one.cell for one in offers(served, CELLS, answers({}, cells=CELLS[:1]))] == ["full"]
+
+
+@pytest.mark.parametrize(("count", "most"), [(30, 10.0), (60, 5.0)])
+def test_equal_answers_bound_a_loss_by_the_rule_of_three(served: Served, count: int, most: float) -> None:
+    _, found, *_ = offers(served, CELLS, answers({}, count=count))
+    assert (found.lost, found.least_lost, found.most_lost) == (0.0, 0.0, most)
+
+
 def test_six_prompts_are_too_few_for_advice_even_if_all_answers_are_equal(served: Served) -> None:
     found = advise(served, CELLS, answers({}, count=6), most_lost=5, costs={})
     assert (found.chosen.cell, found.offers[1].lost, found.offers[1].most_lost) == ("full", 0.0, None)
@@ -120,7 +143,7 @@ def test_the_advice_is_a_command_that_serves(served: Served) -> None:
     found = advise(served, CELLS, answers({"snapstream": 0.9, "arkvale": 1.0}), most_lost=5, costs={})
     assert found.chosen.cell == "arkvale 4x window=8"  # it holds no less than full, and reads less
     assert found.command.endswith("--dtype float32 --kv-page 16")
-    found = advise(served, CELLS, answers({"snapstream": 0.99}), most_lost=5, costs={})
+    found = advise(served, CELLS, answers({"snapstream": 0.99}), most_lost=7, costs={})
     assert found.chosen.cell == "snapstream 4x window=8"
     assert shlex.split(found.command)[:2] == ["ringkv", "serve"]
     assert found.command.endswith(

@@ -71,6 +71,19 @@ def test_models_of_one_server_decide_on_equal_parts() -> None:
     assert [one.kv.policy for one in resolve_all(wanted, 2 * need - 2)] == ["full", "snapstream"]
 
 
+def test_a_model_evicts_if_another_needs_more_than_an_equal_part() -> None:
+    asked = (("a", SMOLLM2, "auto"), ("b", QWEN, "full"))
+    wanted = [Wanted(Path(name), model, Options(kv_policy=policy)) for name, model, policy in asked]
+    large, small = (
+        engine_footprint(model, resolved(model, kv_policy=policy)).total(1)
+        for model, policy in ((QWEN, "full"), (SMOLLM2, "snapstream"))
+    )
+    found, other = resolve_all(wanted, large + small)
+    assert (found.kv.policy, other.kv.policy) == ("snapstream", "full")
+    assert found.kv_why == "full is not possible: it does not fit beside the other models"
+    assert (found.prompt_tokens, other.prompt_tokens) == (SMOLLM2.context, 32_768)
+
+
 def test_an_option_that_is_wrong_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="dtype"):
         resolved(kv_policy="auto", dtype="int3")

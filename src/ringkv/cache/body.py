@@ -110,11 +110,15 @@ class Body:
         [L, H, n], for `ZipBody` and `WatchedBody` alone. earlier: of each plane, the entries that an earlier turn has
         encoded, if there are any.
         """
-        parts = len(self.planes) // len(source.planes)
+        parts, end = len(self.planes) // len(source.planes), max(self._reach(row), index.shape[-1])
         for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
-            own = [tensor[:, row] for tensor in self.planes[at * parts : (at + 1) * parts]]
+            own = [tensor[:, row, :, :end] for tensor in self.planes[at * parts : (at + 1) * parts]]
             center = self.centers[at][:, row] if at < len(self.centers) else None
             storage(plane).take(theirs, source_row, index, own, center, fixed, earlier[at] if earlier else None)
+
+    def _reach(self, row: int) -> int:
+        """Return how many first entries of a row may not be 0."""
+        return self.entries
 
     def read(self, row: int, entries: Entries) -> Planes:
         """Return these entries of a row, the same in every layer and head; a view if they are a slice."""

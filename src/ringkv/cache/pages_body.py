@@ -99,11 +99,21 @@ class PagesBody(Body):
         for layer, own in enumerate(self.digests[:, row]):
             keys = self._decoded(0, layer, row, whole * page)
             own[:, :whole] = digest(keys.unflatten(1, (whole, page)), by_means)
+            own[:, whole:] = 0
             if self.means is not None:
                 values = self._decoded(1, layer, row, index.shape[-1])
                 self.means[layer, row, :, values.shape[1] % MEANS] = values.float().mean(1)
         self.counts[:, row, 3] = int(by_means)
         self._note_votes(row, saliency)
+
+    def _reach(self, row: int) -> int:
+        """Each page that was full has a digest, and at most one page after the last of them has entries.
+
+        Slots are large, and of those in files each page that is written is written to the disk.
+        """
+        pages = self.digests[0, row].ne(0).flatten(2).any(-1).any(0).nonzero()
+        count = int(pages[-1]) + 1 if len(pages) else 0
+        return min(self.entries, (count + 1) * pages_of(self.group).size)
 
     def _decoded(self, plane: int, layer: int, row: int, count: int) -> Tensor:
         """Return the first vectors [H, count, D] of a row: keys, minus their center if they have one, or values."""

@@ -31,7 +31,7 @@ def find_served(model: str, options: Options) -> "Served":
 
 
 def print_advice(served: "Served", study: "Study", answers: Path, most_lost: float, as_json: bool = False) -> None:
-    """Print what each cell would cost, and the command that serves with the recommended one.
+    """Print what each cell would cost, and the command that serves with the recommended one; the report has it too.
 
     answers: the folder of the study. It may have answers of other studies, which do not count. Raises InvalidRequest if
     the full cache has none of this one.
@@ -39,29 +39,37 @@ def print_advice(served: "Served", study: "Study", answers: Path, most_lost: flo
     from ringkv.evaluation import journal
     from ringkv.evaluation.offers import advise
     from ringkv.evaluation.pending import asked
+    from ringkv.evaluation.report.page import write
     from ringkv.evaluation.tasks.catalogue import select_tasks
 
     own = asked(select_tasks(study.tasks), study.places)
-    records = [one for one in journal.read(answers / journal.NAME) if (one.task, one.place) in own]
-    found = advise(served, study.cells, records, most_lost, _costs(answers / journal.NAME, records))
+    every = journal.read(answers / journal.NAME)
+    records = [one for one in every if (one.task, one.place) in own and _has_length_of(study, one)]
+    found = advise(served, study.cells, records, most_lost, _costs(answers / journal.NAME, records, served.options))
     if as_json:
-        print_json(found)
-    else:
-        _print(found)
+        return print_json(found)
+    _print(found)
+    write(answers, advice=found)
 
 
-def _costs(journal: Path, records: "Sequence[Record]") -> "Mapping[str, Cost]":
-    """Return the costs by cell: those of the longest prompt that is no longer than those that were answered."""
+def _has_length_of(study: "Study", one: "Record") -> bool:
+    """Return whether a prompt has a length of the study; one that was not made to a length has no length of its own."""
+    length = one.facts.get("length")
+    return length is None or not study.lengths or length in study.lengths
+
+
+def _costs(journal: Path, records: "Sequence[Record]", options: Options) -> "Mapping[str, Cost]":
+    """Return the costs by cell, of an engine with these options: those of the longest prompt, if it was answered."""
     from ringkv.evaluation import costs
 
-    longest = max((one.prompt_tokens for one in records), default=0)
-    own = [one for one in costs.read(journal) if one.step and one.prompt <= longest]
+    longest, engine = max((one.prompt_tokens for one in records), default=0), costs.engine_of(options)
+    own = [one for one in costs.read(journal) if one.step and one.prompt <= longest and one.engine == engine]
     return {one.cell: one for one in sorted(own, key=lambda one: one.prompt)}
 
 
 def _print(found: "Advice") -> None:
     print_table(HEAD, [_row(one) for one in found.offers], "advice")
-    console().print(f"\n{found.chosen.cell}: {found.why}\n{found.command}", soft_wrap=True)
+    console().print(f"\n{found.chosen.cell}: {found.why}\n{found.limit}\n{found.command}", soft_wrap=True)
 
 
 def _row(one: "Offer") -> tuple[str, ...]:

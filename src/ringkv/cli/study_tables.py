@@ -17,7 +17,7 @@ def print_study(folder: Path) -> None:
     """Print the results of the answers in a folder, and write its report."""
     from ringkv.evaluation import costs, journal
     from ringkv.evaluation.report.page import write
-    from ringkv.evaluation.report.rows import COST_HEAD, HEAD, cost_tables, row
+    from ringkv.evaluation.report.rows import COST_HEAD, COST_LEGEND, HEAD, cost_tables, row
     from ringkv.evaluation.summary import group_scores, task_scores
 
     records = list(journal.read(folder / journal.NAME))
@@ -26,8 +26,11 @@ def print_study(folder: Path) -> None:
         if found:
             headers = (*HEAD[:2], *(f"{name} " for name in HEAD[2:]))  # numbers are right-aligned
             print_table(headers, [_toned(row(one)) for one in found], title)
-    for title, rows in cost_tables(costs.read(folder / journal.NAME)).items():
+    found_costs = cost_tables(costs.read(folder / journal.NAME))
+    for title, rows in found_costs.items():
         print_table((COST_HEAD[0], *(f"{name} " for name in COST_HEAD[1:])), rows, title)
+    if found_costs:
+        console().print(COST_LEGEND, style="dim")
     console().print(f"\n{write(folder)}")
 
 

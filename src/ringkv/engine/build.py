@@ -39,6 +39,7 @@ from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
+from ringkv.machine.file_system import IN_MEMORY, file_system
 from ringkv.models.calibratable import refuse_uncalibratable
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
@@ -128,7 +129,12 @@ def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:
         if like.is_cuda and find_spec("triton") is None:
             raise InvalidRequest("kv_tier memory on a GPU needs Triton; install it, or leave kv_tier out", "kv_tier")
         return pinned(like)
-    return None if config.kv_tier is None else on_disk(config.kv_tier, like)
+    if config.kv_tier is None:
+        return None
+    if (system := file_system(config.kv_tier)) in IN_MEMORY:
+        text = "kv_tier %s is in memory (%s), which the plan does not count; choose a directory of a disk"
+        log.warning(text, config.kv_tier, system)
+    return on_disk(config.kv_tier, like)
 
 
 def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:

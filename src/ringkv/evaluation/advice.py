@@ -34,12 +34,18 @@ class Offer:
 
 @dataclass(frozen=True)
 class Advice:
-    """chosen: one of the offers. why: in words. command: serves with it."""
+    """chosen: one of the offers. why: in words. command: serves with it prompts of at most so many tokens."""
 
     chosen: Offer
     why: str
     command: str
+    prompt_tokens: int
     offers: tuple[Offer, ...]
+
+    @property
+    def limit(self) -> str:
+        """Say which prompts it is for."""
+        return f"It is for prompts of up to {self.prompt_tokens:,} tokens, like the longest of these."
 
 
 def choose(offers: Sequence[Offer], most_lost: float = MOST_LOST) -> tuple[Offer, str]:
@@ -49,6 +55,8 @@ def choose(offers: Sequence[Offer], most_lost: float = MOST_LOST) -> tuple[Offer
     cache is always acceptable.
     """
     (full,) = (one for one in offers if one.lost is None)
+    if not full.score:
+        return full, "it scores 0, so these prompts cannot show what another cache loses; look at their answers"
     good = [one for one in offers if one.most_lost is not None and one.most_lost <= most_lost]
     limit = f"{most_lost:g} points"
     if good:

@@ -16,6 +16,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.pending import UnansweredPrompt
+from ringkv.plan.options import Options
 
 log = logging.getLogger(__name__)
 STEPS, WARM = 8, 2  # decode steps of a cell, and how many of them are not timed
@@ -29,7 +30,7 @@ class Cost:
     prompt: its tokens. requests: those of a step, all with this prompt, so they choose the same experts. prefill:
     seconds until its slot is filled, selection included; 0 if the cell cannot have this prompt. step: seconds of a
     decode step. held, read: entries of each head in the slot, and those that a step reads. recalled: pages of each head
-    that a step copied from a GPU's host or read from a file, on average.
+    that a step copied from a GPU's host or read from a file, on average. engine: see `engine_of`.
     """
 
     cell: str
@@ -40,6 +41,15 @@ class Cost:
     held: int = 0
     read: int = 0
     recalled: float = 0.0
+    engine: str = ""
+
+
+def engine_of(options: Options) -> str:
+    """Say what of an engine its times depend on, besides the model and what a journal says of its study."""
+    threads = f"{options.threads} threads" if options.threads else ""
+    tier = f"tier {options.kv_tier}" if options.kv_tier else ""
+    slots = f"{options.slots} slots" if options.slots else ""
+    return ", ".join(filter(None, (options.device or "cpu", threads, slots, tier)))
 
 
 def measure(engine: Engine, item: UnansweredPrompt) -> Iterator[Cost]:
@@ -107,9 +117,9 @@ def _read(layout: Layout, held: int, page: int) -> int:
 
 
 def read(journal: Path) -> list[Cost]:
-    """Return the costs in a journal: the last of each cell, prompt length and number of requests."""
+    """Return the costs in a journal: the last of each cell, prompt length, number of requests and engine."""
     if not journal.is_file():
         return []
     with journal.open(encoding="utf-8") as file:
         every = [Cost(**one["cost"]) for one in map(json.loads, file) if "cost" in one]
-    return list({(one.cell, one.prompt, one.requests): one for one in every}.values())
+    return list({(one.cell, one.prompt, one.requests, one.engine): one for one in every}.values())

@@ -101,7 +101,7 @@ def evaluate(
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(_total(pace, pending))}"]
     journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
     end = time.monotonic() + seconds
-    _measure_costs(journal, engine, pending, end, progress)
+    _measure_costs(journal, engine, costs.engine_of(options), pending, end, progress)
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
@@ -159,18 +159,18 @@ def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
 
 
 def _measure_costs(
-    journal: Journal, engine: Engine, pending: Sequence[UnansweredPrompt], end: float, progress: Progress
+    journal: Journal, engine: Engine, about: str, pending: Sequence[UnansweredPrompt], end: float, progress: Progress
 ) -> None:
     """Write what the cells of one prompt cost to the journal, except those that are there, until the time is over."""
     item, known = _longest_prompt(pending), costs.read(journal.path)
-    measured = {(one.cell, one.prompt, one.requests) for one in known}
+    measured = {(one.cell, one.prompt, one.requests) for one in known if one.engine == about}
     tokens, slots = len(item.prompt.tokens), engine.limits.slots
     cells = tuple(cell for cell in item.cells if (cell.label, tokens, slots) not in measured)
     if not cells:
         return
     progress(0, 0, "measuring the time of prefill and steps under each cache")
     for one in costs.measure(engine, replace(item, cells=cells)):
-        journal.note({"cost": asdict(one)})
+        journal.note({"cost": asdict(replace(one, engine=about))})
         if time.monotonic() > end:
             return
 

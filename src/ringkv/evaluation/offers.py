@@ -16,7 +16,7 @@ from ringkv.evaluation.bootstrap import Interval, mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.outcome import outcome
+from ringkv.evaluation.outcome import RULE_OF_THREE, outcome, width
 from ringkv.evaluation.summary import paired, points
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
@@ -50,7 +50,7 @@ class Served:
         Raises InvalidRequest, with the reason, if it cannot have full, which the others are compared with.
         """
         self._complete(FULL)
-        return [policy for policy in policies if self._can_have(policy)]
+        return [policy for policy in policies if self.can_have(Cell(KVChoice(policy)))]
 
     def in_next_turns(self, budgets: Sequence[str]) -> list[Cell]:
         """Return the cells that lose least if questions come in the next turn and a slot has so many entries.
@@ -60,12 +60,10 @@ class Served:
         """
         named = {name for name in (*SELECTION, "kv_profile", *OF_PAGES) if getattr(self.options, name) is not None}
         cells = crossed((FULL, "snapstream"), budgets, LASTING)
-        return [] if named or not all(map(self._is_possible, cells)) else cells
+        return [] if named or not all(map(self.can_have, cells)) else cells
 
-    def _can_have(self, policy: str) -> bool:
-        return self._is_possible(Cell(KVChoice(policy)))
-
-    def _is_possible(self, cell: Cell) -> bool:
+    def can_have(self, cell: Cell) -> bool:
+        """Return whether an engine can have a cell's choice and budget."""
         try:
             complete(self.folder, self.config, _options(self.options, cell))
         except InvalidRequest:
@@ -84,7 +82,8 @@ def advise(
     if not found:
         raise InvalidRequest("the full cache has no answer to compare with yet; raise minutes", "minutes")
     chosen, why = choose(found, most_lost)
-    return Advice(chosen, why, shlex.join(("ringkv", "serve", *chosen.flags)), tuple(found))
+    command = shlex.join(("ringkv", "serve", *chosen.flags))
+    return Advice(chosen, why, command, _longest(served, _scored(records)), tuple(found))
 
 
 def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> list[Offer]:
@@ -92,18 +91,32 @@ def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> 
 
     If questions were in the next turn, servers continue conversations as the study did.
     """
-    known = [one for one in records if one.score is not None and not TASKS[one.task].is_loss]
+    known = _scored(records)
     if all(one.cell != FULL for one in known):
         return []
-    longest = max(one.prompt_tokens for one in known)
-    prompt = min(served.config.context, -(-longest // ROUND) * ROUND)
     turns: TurnMode | None = "continue" if any(one.place == "next" for one in known) else None
-    served = replace(served, options=replace(served.options, prompt_tokens=prompt, kv_turns=turns))
+    options = replace(served.options, prompt_tokens=_longest(served, known), kv_turns=turns)
+    served = replace(served, options=options)
     return [one for cell in cells if (one := _offer(served, cell, known))]
+
+
+def _scored(records: Sequence[Record]) -> list[Record]:
+    """Return the records of answers. A prompt that only the full cache could answer has a score of 0."""
+    own = (one for one in records if not TASKS[one.task].is_loss)
+    known = (replace(one, score=0.0) if one.error and one.cell != FULL else one for one in own)
+    return [one for one in known if one.score is not None]
+
+
+def _longest(served: Served, records: Sequence[Record]) -> int:
+    """Return the tokens of the longest prompt, rounded up."""
+    longest = max(one.prompt_tokens for one in records)
+    return min(served.config.context, -(-longest // ROUND) * ROUND)
 
 
 def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | None:
     by_task = list(_by_task(cell, records))
+    if not by_task or not served.can_have(cell):
+        return None
     options = _options(served.options, cell)
     engine = complete(served.folder, served.config, options)
     held, read = _sizes(served.config, engine)
@@ -112,13 +125,14 @@ def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | Non
         return None
     is_full, prompts = cell.choice.policy == FULL, sum(map(len, by_task))
     is_few = outcome(lost, prompts, more_is_better=False) == "few"
+    most_lost = lost.high if width(lost) else lost.high + 100 * RULE_OF_THREE / prompts
     return Offer(
         cell=cell.label,
         prompts=prompts,
         score=100 * fmean(fmean(one.score or 0.0 for one in some) for some in by_task),
         lost=None if is_full else lost.mean,
         least_lost=None if is_full or is_few else _end(lost.low),
-        most_lost=None if is_full or is_few else _end(lost.high),
+        most_lost=None if is_full or is_few else _end(most_lost),
         slot_bytes=held,
         read_bytes=read,
         flags=("--model", served.model, *_flags(options, cell)),

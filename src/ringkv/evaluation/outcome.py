@@ -15,7 +15,8 @@ Outcome = Literal["worse", "better", "noise", "few"]
 
 WIDEST = 20.0  # percentage points from one end of the interval to the other
 SPREAD = 0.5  # the largest standard deviation of scores between 0 and 1
-EQUAL = 15  # 3 / EQUAL is WIDEST: what n prompts never showed may be in 3 / n of all (rule of three, Hanley 1983)
+RULE_OF_THREE = 3  # what n prompts never showed may be in 3 / n of all (Hanley 1983)
+EQUAL = 15  # RULE_OF_THREE / EQUAL is WIDEST
 NORMAL = 1.96  # standard errors from the mean to an end of a 95% interval
 WORDS: dict[Outcome, str] = {
     "worse": "less than the full cache",

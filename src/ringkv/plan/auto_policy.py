@@ -29,6 +29,7 @@ _WHY = {
     "full": "every token fits in memory, so nothing is evicted",
     "arkvale": "every token fits in memory, so nothing is evicted; for speed a step reads kv_budget of them",
 }
+_CROWDED = "it does not fit beside the other models"
 _PAGES = "a setting of pages is set, which only arkvale has; a step reads kv_budget of all tokens"
 
 LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
@@ -85,16 +86,18 @@ def as_worker(options: Options) -> Options:
 
 
 def settled(
-    model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]
+    model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int], is_crowded: bool = False
 ) -> tuple[Options, str]:
     """Return the options with a policy instead of auto, and why; "" if the user named one.
 
     available: bytes that the engine may use. What else the options leave open is not lowered to make a policy fit.
+    is_crowded: other engines leave no room for a policy that evicts nothing.
     """
     if one_of((*POLICIES, AUTO), "kv_policy", options.kv_policy, KVChoice().policy) != AUTO:
         return options, ""
     whole = replace(options, kv_policy=candidate(options))
-    attempt = Attempt(str(whole.kv_policy), _obstacle(model_dir, config, whole, available))
+    obstacle = _CROWDED if is_crowded else _obstacle(model_dir, config, whole, available)
+    attempt = Attempt(str(whole.kv_policy), obstacle)
     found = decide(attempt, _are_set(options, OF_PAGES), _lasting(model_dir, config, options))
     return replace(options, kv_policy=found.policy, **found.settings), found.why
 

@@ -1,11 +1,12 @@
 """resolve: completes users' options into an EngineConfig that fits in memory, or several that fit together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit
 from ringkv.models.config import ModelConfig
@@ -50,17 +51,21 @@ def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int |
     """Complete the options for engines that share `memory_bytes` and one device, as `resolve` does for one.
 
     If they do not fit together, the one that needs most is made smaller first. Engines whose threads are left open
-    share the cores, and those with `kv_policy auto` the memory: each gets an equal part.
+    share the cores, and those with `kv_policy auto` the memory: each gets an equal part. If the others need more than
+    theirs, the largest of those with auto that evict nothing evict after all.
     """
     available: dict[Place, int] = {"host": memory_bytes}
     if device_bytes is not None:
         available["device"] = device_bytes
     parts = {place: size // len(wanted) for place, size in available.items()}
-    chosen = [settled(*one, parts) for one in _with_threads(wanted)]
-    plans = [_Plan.of(one._replace(options=options)) for one, (options, _) in zip(wanted, chosen, strict=True)]
+    plans = [_Plan.of(one, parts) for one in _with_threads(wanted)]
     while place := _short(plans, available):
-        plans = _shrunk(plans, place) or _refuse(plans, place, available[place])
-    return [replace(plan.engine, kv_why=why) for plan, (_, why) in zip(plans, chosen, strict=True)]
+        plans = (
+            _changed(plans, place, _Plan.evicting)
+            or _changed(plans, place, partial(_Plan.smaller, place=place))
+            or _refuse(plans, place, available[place])
+        )
+    return [replace(plan.engine, kv_why=plan.why) for plan in plans]
 
 
 def _short(plans: Sequence["_Plan"], available: Mapping[Place, int]) -> Place | None:
@@ -70,16 +75,23 @@ def _short(plans: Sequence["_Plan"], available: Mapping[Place, int]) -> Place | 
 
 @dataclass(frozen=True)
 class _Plan:
-    """An engine's configuration, and what it was made of."""
+    """An engine's configuration, and what it was made of. asked: by the user. wanted: with a policy instead of auto.
 
+    why: what auto has decided, and why.
+    """
+
+    asked: Wanted
     wanted: Wanted
     engine: EngineConfig
+    why: str
 
     @classmethod
-    def of(cls, wanted: Wanted) -> "_Plan":
+    def of(cls, asked: Wanted, available: Mapping[Place, int], is_crowded: bool = False) -> "_Plan":
+        options, why = settled(*asked, available, is_crowded)
+        wanted = asked._replace(options=options)
         engine = complete(*wanted)
         refuse_small_store(wanted.config, engine, engine_footprint(wanted.config, engine))
-        return cls(wanted, engine)
+        return cls(asked, wanted, engine, why)
 
     @cached_property
     def needs(self) -> Mapping[Place, Footprint]:
@@ -88,6 +100,13 @@ class _Plan:
 
     def bytes(self, place: Place) -> int:
         return self.needs[place].total(self.engine.slots) if place in self.needs else 0
+
+    def evicting(self) -> "_Plan | None":
+        """Return a plan that evicts, if auto has chosen one that does not; None if it is not free to."""
+        if self.asked.options.kv_policy != AUTO or self.engine.kv.policy not in KEEP_EVERY_TOKEN:
+            return None
+        other = _Plan.of(self.asked, {}, is_crowded=True)
+        return None if other.engine.kv.policy in KEEP_EVERY_TOKEN else other
 
     def smaller(self, place: Place) -> "_Plan | None":
         """Return a plan that needs less there; None if it is at its smallest.
@@ -98,9 +117,9 @@ class _Plan:
         (folder, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
         if need.store and options.prefix_store == AUTO and self.engine.kv.turns == "reread":
             wanted = Wanted(folder, config, replace(options, prefix_store=0))
-            return _Plan(wanted, complete(*wanted))
+            return replace(self, wanted=wanted, engine=complete(*wanted))
         engine = _less_staging(self.engine, config, options) if need.staging or need.slot else None
-        return _Plan(self.wanted, engine) if engine else None
+        return replace(self, engine=engine) if engine else None
 
 
 def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
@@ -110,11 +129,11 @@ def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
     return [one._replace(options=replace(one.options, threads=one.options.threads or share)) for one in wanted]
 
 
-def _shrunk(plans: Sequence[_Plan], place: Place) -> list[_Plan] | None:
-    """Return the plans with one made smaller: the largest that can be; None if none can be."""
+def _changed(plans: Sequence[_Plan], place: Place, change: Callable[[_Plan], "_Plan | None"]) -> list[_Plan] | None:
+    """Return the plans with one changed: the largest that can be; None if none can be."""
     for plan in sorted(plans, key=lambda one: one.bytes(place), reverse=True):
-        if smaller := plan.smaller(place):
-            return [smaller if one is plan else one for one in plans]
+        if changed := change(plan):
+            return [changed if one is plan else one for one in plans]
     return None
 
 

@@ -66,6 +66,14 @@ def test_a_pool_takes_no_more_than_its_size() -> None:
     assert "a" in it
 
 
+def test_blocks_of_a_run_that_could_not_be_written_are_free_again() -> None:
+    it = pool(2)
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            it.save("a", row(*run(BLOCK)), torch.tensor([BLOCK]))
+    assert save(it, "b", *run(2 * BLOCK))
+
+
 def test_a_name_that_is_saved_again_has_the_last_run() -> None:
     it = pool(2)
     save(it, "a", *run(2 * BLOCK, 1))

@@ -49,7 +49,11 @@ class Pool:
         while len(self._free) < blocks:
             self.drop(next(iter(self._rows)))
         run = Run(self._memory, [self._free.pop() for _ in range(blocks)])
-        run.write(tensors(source, entries))
+        try:
+            run.write(tensors(source, entries))
+        except BaseException:
+            self._free += run.blocks
+            raise
         self._rows[name] = StoredRow(run, groups)
         return True
 

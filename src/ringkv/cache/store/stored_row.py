@@ -186,7 +186,8 @@ def tensors(source: CacheRow, entries: Entries) -> Iterator[Tensor]:
         if isinstance(entries, slice):
             yield from source.read_group(at, entries)
         else:
-            yield from (layer.index_select(1, entries) for plane in body.planes for layer in plane[:, source.at])
+            own = entries.to(body.planes[0].device)  # beside a GPU they may be in the host's memory
+            yield from (layer.index_select(1, own) for plane in body.planes for layer in plane[:, source.at])
         yield from (center[:, source.at] for center in body.centers)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from ringkv.evaluation import costs, journal, sentences
+from ringkv.evaluation.advice import Advice
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.outcome import LEGEND, WORDS
 from ringkv.evaluation.report import chart
@@ -16,7 +17,7 @@ from ringkv.evaluation.report.interval_bar import interval_bar
 from ringkv.evaluation.report.kept_map import kept_maps
 from ringkv.evaluation.report.needle_grid import needle_grids
 from ringkv.evaluation.report.position_chart import position_chart
-from ringkv.evaluation.report.rows import AFTER, COST_HEAD, HEAD, TableRow, cost_tables, row
+from ringkv.evaluation.report.rows import AFTER, COST_HEAD, COST_LEGEND, HEAD, TableRow, cost_tables, row
 from ringkv.evaluation.report.score_chart import score_chart
 from ringkv.evaluation.report.theme import variables
 from ringkv.evaluation.summary import group_scores, task_scores
@@ -53,8 +54,11 @@ class Table(NamedTuple):
     rows: Sequence[TableRow]
 
 
-def write(folder: Path, to: Path | None = None) -> Path:
-    """Write the report of a folder's journal to that folder or to another. Returns its path."""
+def write(folder: Path, to: Path | None = None, advice: Advice | None = None) -> Path:
+    """Write the report of a folder's journal, with advice if there is any, to that folder or to another.
+
+    Returns its path.
+    """
     environment = Environment(
         loader=PackageLoader("ringkv.evaluation.report"),
         autoescape=select_autoescape(["html"]),
@@ -63,7 +67,7 @@ def write(folder: Path, to: Path | None = None) -> Path:
     )
     report = (to or folder) / NAME
     report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text(environment.get_template("page.html").render(_content(folder)), encoding="utf-8")
+    report.write_text(environment.get_template("page.html").render(_content(folder), advice=advice), encoding="utf-8")
     return report
 
 
@@ -84,6 +88,7 @@ def _content(folder: Path) -> Mapping[str, Any]:
         "tables": list(_tables(records)),
         "costs": cost_tables(costs.read(path)),
         "cost_head": COST_HEAD,
+        "cost_legend": COST_LEGEND,
         "head": HEAD,
         "legend": LEGEND,
         "words": WORDS,

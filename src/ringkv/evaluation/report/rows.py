@@ -13,9 +13,11 @@ from ringkv.evaluation.tasks.catalogue import TASKS
 HEAD = ("task", "cache", "prompts", "score", "from full", "held", "answer", "wraps")  # the last two are averages
 SHARE = "%"
 AFTER = {"inside": "", "after": ", question after", "next": ", question in the next turn"}
-
-
 COST_HEAD = ("cache", "held", "a step reads", "recalled", "prefill", "step")  # entries, pages, seconds
+COST_LEGEND = (
+    '"held" and "a step reads" are entries of each key-value head, "recalled" its pages that a step had to fetch. '
+    "All caches ran in one engine."
+)
 
 
 class TableRow(NamedTuple):
@@ -65,7 +67,8 @@ def cost_tables(found: Sequence[Cost]) -> dict[str, list[tuple[str, ...]]]:
     tables: dict[str, list[tuple[str, ...]]] = {}
     for one in found:
         if one.step:
-            title = f"costs of a prompt of {one.prompt:,} tokens; steps of {one.requests} requests"
+            engine = f" ({one.engine})" if one.engine else ""
+            title = f"costs of a prompt of {one.prompt:,} tokens; steps of {one.requests} requests{engine}"
             tables.setdefault(title, []).append(cost_row(one))
     return tables
 
