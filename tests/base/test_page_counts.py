@@ -2,7 +2,7 @@ import pytest
 
 from ringkv.base.events import PageUsage
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.base.page_counts import PageCounts, most_read, page_usage, resident_pages
+from ringkv.base.page_counts import PageCounts, entries_read, most_read, page_usage, resident_pages
 from ringkv.cache.layouts import layout
 
 
@@ -42,3 +42,18 @@ def test_twice_the_pages_that_a_step_reads_stay_on_a_gpu(kv: KVChoice, page: int
     assert resident_pages(kv, 4096, page) == 2 * counts.most
     assert resident_pages(kv, 5 * page, page) == 5
     assert most_read(layout(kv, 200, 320), page) == min(counts.most, 320 // page)
+
+
+@pytest.mark.parametrize(
+    ("choice", "page", "read"),
+    [
+        (KVChoice("arkvale", budget=256), 16, 256),
+        (KVChoice("arkvale", budget=64, sinks=4, recent=16), 32, 4 * 32),  # the first, two newest and one selected
+        (KVChoice("arkvale", budget=4000), 32, 1000),
+        (KVChoice("snapkv", budget=512, read=128), 16, 128),
+        (KVChoice("snapstream", budget=64), 32, 64),
+        (KVChoice("full"), 0, 1000),
+    ],
+)
+def test_entries_that_a_step_reads(choice: KVChoice, page: int, read: int) -> None:
+    assert entries_read(choice, 1000, page) == read

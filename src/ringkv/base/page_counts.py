@@ -39,6 +39,14 @@ class PageCounts(NamedTuple):
         return cls._of(read, choice.sinks, newest, page)
 
 
+def entries_read(choice: KVChoice, entries: int, page: int) -> int:
+    """Return the entries of each head that a step reads of a slot with so many, in pages unless `page` is 0."""
+    if page and choice.reads_pages:
+        return min(entries, PageCounts.of_choice(choice, page).most * page)
+    read = choice.read or choice.budget
+    return entries if read is None else min(entries, read)
+
+
 def resident_pages(choice: KVChoice, capacity: int, page: int) -> int:
     """Return the pages of each head that stay on a GPU if all `capacity` entries are in the host's memory."""
     return min(capacity // page, RESIDENT * PageCounts.of_choice(choice, page).most)

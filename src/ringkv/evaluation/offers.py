@@ -10,6 +10,7 @@ from statistics import fmean
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, TurnMode
+from ringkv.base.page_counts import entries_read
 from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import Interval, mean_of
@@ -163,11 +164,10 @@ def _end(value: float) -> float | None:
 
 def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
     """Return the bytes of a slot, in its tier too, and those of them that a decode step reads at most."""
-    assert engine.kv.budget is not None
     shape = Shape.of(config, engine.model_dir.name).with_slots(engine.slot_format)
     entries, dtype = engine.capacity, engine.dtype
     held = sum(of(shape, entries, dtype) for of in (slot_bytes, file_bytes, host_bytes))
-    return held, step_bytes(shape, entries, engine.kv.read or engine.kv.budget, dtype)
+    return held, step_bytes(shape, entries, entries_read(engine.kv, entries, engine.kv_page), dtype)
 
 
 def _options(options: Options, cell: Cell) -> Options:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ringkv.base.budgets import check_budget
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
+from ringkv.base.page_counts import entries_read
 from ringkv.base.ranks import AttentionParallel
 from ringkv.models.config import load_config, parse_config
 from ringkv.models.slot_formats import check_on_cuda
@@ -213,9 +214,10 @@ def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) ->
         entries = tokens if request.kv.policy == "full" else min(request.budget, tokens)
     if request.device != "cpu":
         check_on_cuda(shape, slots)
-    slots = with_residents(slots, request.kv_tier, request.device, replace(request.kv, budget=request.budget), entries)
-    name = request.kv.policy if slots.pages else "compressed"
-    return Cache(name, shape.with_slots(slots), entries, min(request.budget, entries), staged)
+    kv = replace(request.kv, budget=request.budget)
+    slots = with_residents(slots, request.kv_tier, request.device, kv, entries)
+    name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)
+    return Cache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
 
 
 def _staged(shape: Shape, request: PlanRequest, kv: KVChoice, prompt: int, workspace: int | None) -> Staged:
