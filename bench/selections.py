@@ -3,13 +3,14 @@
     python -m bench.selections --model smollm2
     python -m bench.selections --model qwen2.5-coder-1.5b
 
-Two decisions about `arkvale` rest on it. transformers runs the model with all entries. At each step of an answer every
-layer selects pages by digests, none of them pinned, with our reference. `attention` is the share that
-the pages hold which were read, if each key-value head selects, and if one selection serves the layer (`of_one`);
-`least` is that of the query head of a layer that loses most.
-A guess has the layer's own projection of the state that enters the layer before it, as ArkVale prefetches. `new` pages
-were not selected in the step before; `found` is the share of them that the guess has; `wasted` pages are guessed, but
-neither selected nor in memory. Shares are means over layers, heads and steps.
+Two decisions about `arkvale` rest on it (docs/decisions.md). transformers runs the model with all entries. At each step
+of an answer every layer selects pages by their digests, with our reference; none is pinned. `attention` is the share of
+the attention weights that the selected pages hold. Each key-value head selects, or one selection serves all heads of
+the layer (`of one selection`). `least` is the share of the query head that loses most.
+
+A guess projects the state that enters the layer before with the layer's own query weights, as ArkVale prefetches. `new`
+pages were not selected in the step before; the guess finds a share of them. `wasted` pages were guessed, but neither
+selected nor in memory. Figures are means over layers, heads and steps.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from bench.data import DATA
+from bench.report.selections import HEAD, cells
 from bench.results import keep, table
 from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import PageCounts
@@ -168,24 +170,8 @@ def main() -> None:
         figures.append({"task": task.name} | {name: fmean(values) for name, values in watch.found.items()})
         print(f"{task.name}: {len(prompt):,} tokens", flush=True)
     workload = {"model": args.model, "tokens": args.tokens, "read_one_of": args.read, "page": args.page}
-    keep("selections", workload, figures, shown(figures))
-
-
-def shown(figures: list[dict[str, Any]]) -> str:
-    head = ("task", "attention read", "least", "pages selected", "new", "found by a guess", "wasted")
-    lines = [
-        (
-            one["task"],
-            f"{one['attention']:.1%}, {one['attention_of_one']:.1%} of one",
-            f"{one['least']:.1%}, {one['least_of_one']:.1%} of one",
-            f"{one['chosen']:.1f}",
-            f"{one['new']:.1f}",
-            f"{one['found']:.0%}",
-            f"{one['wasted']:.1f}",
-        )
-        for one in figures
-    ]
-    return table(head, lines)
+    lines = [(str(one["task"]), *cells(one)) for one in figures]
+    keep("selections", workload, figures, table(("task", *HEAD), lines))
 
 
 if __name__ == "__main__":

@@ -84,6 +84,14 @@ def test_a_model_evicts_if_another_needs_more_than_an_equal_part() -> None:
     assert (found.prompt_tokens, other.prompt_tokens) == (SMOLLM2.context, 32_768)
 
 
+def test_the_prefix_store_of_another_model_is_dropped_before_a_model_evicts() -> None:
+    asked = (("a", SMOLLM2, {"kv_policy": "auto"}), ("b", QWEN, {"kv_policy": "full", "prefix_store": "auto"}))
+    wanted = [Wanted(Path(name), model, Options(**options)) for name, model, options in asked]
+    need = [engine_footprint(model, resolved(model, kv_policy="full")).total(1) for model in (QWEN, SMOLLM2)]
+    found, other = resolve_all(wanted, sum(need))
+    assert (found.kv.policy, other.kv.policy, other.store_bytes) == ("full", "full", 0)
+
+
 def test_an_option_that_is_wrong_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="dtype"):
         resolved(kv_policy="auto", dtype="int3")

@@ -25,12 +25,9 @@ from ringkv.plan.units import show_bytes
 
 SELECTION = tuple(settings_of(SelectionSettings))
 OF_BUDGETS = ("kv_budget", "kv_compression")
-_WHY = {
-    "full": "every token fits in memory, so nothing is evicted",
-    "arkvale": "every token fits in memory, so nothing is evicted; for speed a step reads kv_budget of them",
-}
+_FITS = "every token fits in memory, so nothing is evicted"
 _CROWDED = "it does not fit beside the other models"
-_PAGES = "a setting of pages is set, which only arkvale has; a step reads kv_budget of all tokens"
+_PAGES = "a setting of pages is set, which only arkvale has"
 
 LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
 """Keeps what any later question may need."""
@@ -60,7 +57,7 @@ def decide(whole: Attempt, has_pages: bool, lasting: Attempt | None = None) -> D
     if has_pages:
         return Decision(whole.policy, _PAGES)
     if whole.obstacle is None:
-        return Decision(whole.policy, _WHY[whole.policy])
+        return Decision(whole.policy, _FITS)
     why = f"{whole.policy} is not possible: {whole.obstacle}"
     if lasting is None:
         return Decision("snapstream", why)

@@ -1,8 +1,9 @@
 """resolve: completes users' options into an EngineConfig that fits in memory, or several that fit together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -50,9 +51,9 @@ def resolve(
 def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int | None = None) -> list[EngineConfig]:
     """Complete the options for engines that share `memory_bytes` and one device, as `resolve` does for one.
 
-    If they do not fit together, the one that needs most is made smaller first. Engines whose threads are left open
-    share the cores, and those with `kv_policy auto` the memory: each gets an equal part. If the others need more than
-    theirs, the largest of those with auto that evict nothing evict after all.
+    Engines whose threads are left open share the cores, and those with `kv_policy auto` the memory: each gets an equal
+    part. If they do not fit together, "auto" prefix stores are dropped first, then engines with `kv_policy auto` evict,
+    then less is staged; of several engines the one that needs most is the first.
     """
     available: dict[Place, int] = {"host": memory_bytes}
     if device_bytes is not None:
@@ -60,11 +61,7 @@ def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int |
     parts = {place: size // len(wanted) for place, size in available.items()}
     plans = [_Plan.of(one, parts) for one in _with_threads(wanted)]
     while place := _short(plans, available):
-        plans = (
-            _changed(plans, place, _Plan.evicting)
-            or _changed(plans, place, partial(_Plan.smaller, place=place))
-            or _refuse(plans, place, available[place])
-        )
+        plans = _changed(plans, place) or _refuse(plans, place, available[place])
     return [replace(plan.engine, kv_why=plan.why) for plan in plans]
 
 
@@ -101,23 +98,27 @@ class _Plan:
     def bytes(self, place: Place) -> int:
         return self.needs[place].total(self.engine.slots) if place in self.needs else 0
 
-    def evicting(self) -> "_Plan | None":
+    def without_store(self, place: Place) -> "_Plan | None":
+        """Return a plan without the prefix store; None if that is not "auto", or lies elsewhere."""
+        options = self.wanted.options
+        store = self.needs.get(place, _NOTHING).store
+        if not store or options.prefix_store != AUTO or self.engine.kv.turns != "reread":
+            return None
+        wanted = self.wanted._replace(options=replace(options, prefix_store=0))
+        return replace(self, wanted=wanted, engine=complete(*wanted))
+
+    def evicting(self, _: Place) -> "_Plan | None":
         """Return a plan that evicts, if auto has chosen one that does not; None if it is not free to."""
         if self.asked.options.kv_policy != AUTO or self.engine.kv.policy not in KEEP_EVERY_TOKEN:
             return None
         other = _Plan.of(self.asked, {}, is_crowded=True)
         return None if other.engine.kv.policy in KEEP_EVERY_TOKEN else other
 
-    def smaller(self, place: Place) -> "_Plan | None":
-        """Return a plan that needs less there; None if it is at its smallest.
-
-        It has no "auto" prefix store if that lies there; else, if staging does, no room for short prompts beside the
-        longest, or a shorter prompt.
+    def with_less_staging(self, place: Place) -> "_Plan | None":
+        """Return a plan without room for short prompts beside the longest, or with a shorter prompt; None if it is at
+        its smallest, or staging lies elsewhere.
         """
-        (folder, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
-        if need.store and options.prefix_store == AUTO and self.engine.kv.turns == "reread":
-            wanted = Wanted(folder, config, replace(options, prefix_store=0))
-            return replace(self, wanted=wanted, engine=complete(*wanted))
+        (_, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
         engine = _less_staging(self.engine, config, options) if need.staging or need.slot else None
         return replace(self, engine=engine) if engine else None
 
@@ -129,10 +130,15 @@ def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
     return [one._replace(options=replace(one.options, threads=one.options.threads or share)) for one in wanted]
 
 
-def _changed(plans: Sequence[_Plan], place: Place, change: Callable[[_Plan], "_Plan | None"]) -> list[_Plan] | None:
-    """Return the plans with one changed: the largest that can be; None if none can be."""
-    for plan in sorted(plans, key=lambda one: one.bytes(place), reverse=True):
-        if changed := change(plan):
+_CHANGES = (_Plan.without_store, _Plan.evicting, _Plan.with_less_staging)
+"""What makes a plan need less, what users miss least first."""
+
+
+def _changed(plans: Sequence[_Plan], place: Place) -> list[_Plan] | None:
+    """Return the plans with one that needs less there: the largest that can be; None if none can be."""
+    largest_first = sorted(plans, key=lambda one: one.bytes(place), reverse=True)
+    for change, plan in product(_CHANGES, largest_first):
+        if changed := change(plan, place):
             return [changed if one is plan else one for one in plans]
     return None
 
