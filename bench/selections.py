@@ -141,7 +141,7 @@ def attention(watch: Watch, guesses: Guesses) -> Callable[..., tuple[Tensor, Non
 def answer(model: PreTrainedModel, guesses: Guesses, prompt: list[int], steps: int, read: int, page: int) -> Watch:
     """Answer a prompt greedily, and return what the steps selected."""
     counts = PageCounts.of_choice(KVChoice("arkvale", budget=len(prompt) // read), page)
-    watch = Watch(page, len(prompt) + steps, torch.tensor([[*counts, 1]], dtype=torch.int32))
+    watch = Watch(page, len(prompt) + steps, torch.tensor([[*counts, 1, 0]], dtype=torch.int32))
     AttentionInterface.register(ATTENTION, attention(watch, guesses))
     model.set_attn_implementation(ATTENTION)
     model.generate(

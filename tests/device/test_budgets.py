@@ -115,7 +115,9 @@ def test_of_equal_scores_the_first_pages_are_selected(device: torch.device, page
     from ringkv.kernels.gpu.pages_attend import selected
 
     scores = torch.randint(-4, 5, (3, HEADS, 1, pages), device=device).float()
-    counts = torch.tensor([[pages // 4, 1, 3, 1], [8, 0, 1, 1], [8, 2, 2, 0]], dtype=torch.int32, device=device)
+    counts = torch.tensor(
+        [[pages // 4, 1, 3, 1, 0], [8, 0, 1, 1, 1], [8, 2, 2, 0, 0]], dtype=torch.int32, device=device
+    )
     live = torch.tensor([pages * 32, pages * 32 - 5, 3 * 32], dtype=torch.int32, device=device)
     slot = torch.arange(3, dtype=torch.int32, device=device)
     pins = torch.full_like(scores[:, :, 0], float("-inf"))

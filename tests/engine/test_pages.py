@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.events import Finished, PageUsage
-from ringkv.base.kv import KVChoice
+from ringkv.base.kv import KVChoice, Unread
 from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend, decode_attend_pages
+from ringkv.kernels import decode_attend, decode_attend_pages, decode_attend_pages_int8
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
@@ -63,7 +64,7 @@ def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=1)
     tiny.enter(paged, tiny.request(tiny.prompt(200), kv=tiny.choice("streaming")), slot=2)
     counts = paged.batch.bodies[0].beside[2]
-    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
+    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1, 0]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
 
 
@@ -97,6 +98,50 @@ def ended(engine: LocalEngine, one: Request) -> Finished:
     while not loop.idle:
         events += loop.step()
     return next(event for event in events if isinstance(event, Finished))
+
+
+def selections(engine: LocalEngine, patch: pytest.MonkeyPatch, steps: int = 8) -> list[torch.Tensor]:
+    """Return what each layer selects in each step after a prompt of 200 tokens in slot 0: bool [B, H, P]."""
+    found: list[torch.Tensor] = []
+    select = decode_attend_pages.selected
+
+    def spy(*arguments: Any) -> torch.Tensor:
+        found.append(select(*arguments))
+        return found[-1]
+
+    tiny.enter(engine, tiny.request(tiny.prompt(200), kv=KV), 0)
+    with patch.context() as within:
+        within.setattr(decode_attend_pages, "selected", spy)
+        within.setattr(decode_attend, "operator", lambda name, q: decode_attend_pages.reference)
+        tiny.decode(engine, steps, forced=tiny.prompt(steps, 9))
+    return found
+
+
+def test_heads_select_alone_or_together(paged: LocalEngine, llama_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_pages_by="layer"))
+    alone = [torch.equal(*one[0].unbind(0)) for one in selections(paged, monkeypatch)]
+    assert not all(alone)
+    for one in selections(together, monkeypatch):
+        assert torch.equal(*one[0].unbind(0))
+        assert int(one[0, 0].sum()) == 96 // PAGE
+    pins = together.batch.bodies[0].beside[1][:, 0]
+    assert torch.equal(pins[:, 0], pins[:, 1])
+    assert (pins > 0).any()
+
+
+@pytest.mark.parametrize("unread", ["drop", "estimate"])
+@pytest.mark.parametrize("form", ["plain", "int8"])
+def test_pages_that_heads_select_together_are_those_of_the_reference(
+    llama_dir: Path, monkeypatch: pytest.MonkeyPatch, form: PlaneFormat, unread: Unread
+) -> None:
+    config = tiny.config(
+        llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_format=form, kv_unread=unread, kv_pages_by="layer"
+    )
+    native, plain = decoded(build(config), KV), decoded(build(replace(config, kv_pages_by="head")), KV)
+    module = decode_attend_pages_int8 if form == "int8" else decode_attend_pages
+    monkeypatch.setattr(decode_attend, "operator", lambda name, q: module.reference)
+    torch.testing.assert_close(native, decoded(build(config), KV), atol=2e-3, rtol=2e-3)
+    assert (native - plain).abs().max() > 1e-3
 
 
 ROCKET = KVChoice("snapkv", budget=160, sinks=4, recent=48, select=SnapKV(window=8))
@@ -197,7 +242,7 @@ def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(pa
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
     layers, heads, width, item = 3, 2, 32, 4
     pages = CAPACITY // PAGE * layers * heads
-    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 16 * layers
+    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 20 * layers
 
 
 def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
@@ -283,7 +328,7 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
-    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 16 * layers
+    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 20 * layers
     assert (filed.limits.tier, filed.limits.tier_bytes) == (str(tmp_path), CAPACITY * layers * heads * 2 * width * item)
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:

@@ -69,7 +69,7 @@ def test_a_slot_takes_the_bytes_of_the_formula(llama_dir: Path, tmp_path: Path, 
     tier = {"kv_tier": tmp_path} if on_disk else {}
     config = tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_format="int8", kv_format_skip=skip)
     engine = build(replace(config, **tier))
-    digests = layers * (CAPACITY // PAGE * heads * (2 * width * item + 4) + 16)
+    digests = layers * (CAPACITY // PAGE * heads * (2 * width * item + 4) + 20)
     encoded, plain = layers - 2 * skip, 2 * skip
     centers = encoded * heads * width * 4 * (1 + 4)
     entries = CAPACITY * 2 * heads * (encoded * (width + 4) + plain * width * item)

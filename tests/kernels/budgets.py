@@ -47,7 +47,7 @@ def pages_inputs(
     q, k, v, keys, values = _random([(rows, HEADS, groups, width), *[(rows, HEADS, width)] * 2, *planes], dtype, device)
     digests = digest(keys.unflatten(2, (-1, page)), is_mean)
     pins = torch.where(torch.rand(digests.shape[:3]) < PINNED, float("inf"), float("-inf")).to(device)
-    counts = torch.tensor([[READ, LEADING, NEWEST, int(is_mean)]] * rows, dtype=torch.int32, device=device)
+    counts = torch.tensor([[READ, LEADING, NEWEST, int(is_mean), 0]] * rows, dtype=torch.int32, device=device)
     counts[0, 0] = EVERY_PAGE
     numbers = _numbers(range(rows - 1, -1, -1), [max(0, n - 1) for n in live], live, device=device)
     return [q, k, v, keys, values, digests, pins, counts, *numbers]

@@ -155,7 +155,7 @@ def pages_inputs(
     shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
     digests = (2 * rows, heads, capacity // page, 2, width)
     pins = _tensors([digests[:3]], torch.float32)
-    return [*_tensors([*shapes, digests], dtype), *pins, *_tensors([(2 * rows, 4), *[(rows,)] * 3], torch.int32)]
+    return [*_tensors([*shapes, digests], dtype), *pins, *_tensors([(2 * rows, 5), *[(rows,)] * 3], torch.int32)]
 
 
 def recall_inputs(

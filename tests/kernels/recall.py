@@ -28,9 +28,7 @@ def promised(
     """A `Promise` by the torch reference."""
     pins, counts = pins[slot.long()], counts[slot.long()]
     scores = decode_attend_pages.scores(q, digests[slot.long()]) * SCALE
-    older = ((live + PAGE - 1) // PAGE - counts[:, 2])[:, None, None]
-    is_older = (torch.arange(digests.shape[2]) < older).expand(-1, HEADS, -1)
-    share = torch.maximum(decode_attend_pages.shares(scores, is_older), pins)
+    share = decode_attend_pages.worth(scores, pins, counts, live, PAGE)
     return decode_attend_pages.selected(scores, pins, counts, live, PAGE), share
 
 
@@ -58,7 +56,7 @@ class Slots:
         maps = [torch.full((SLOTS, HEADS, count), -1, dtype=torch.int32) for count in (pages, places)]
         heads = list(product(range(SLOTS), range(HEADS)))
         return cls(
-            [*planes, digests, torch.zeros(SLOTS, HEADS, pages), torch.zeros(SLOTS, 4, dtype=torch.int32)],
+            [*planes, digests, torch.zeros(SLOTS, HEADS, pages), torch.zeros(SLOTS, 5, dtype=torch.int32)],
             [*device, *maps, torch.zeros(SLOTS, HEADS, dtype=torch.int32)],
             [one.nan_to_num(7.0) for one in (*planes, digests)],
             [0] * SLOTS,
@@ -70,7 +68,7 @@ class Slots:
     def pages(self) -> int:
         return self.host[2].shape[2]
 
-    def enter(self, slot: int, live: int, counts: tuple[int, int, int, int]) -> None:
+    def enter(self, slot: int, live: int, counts: tuple[int, ...]) -> None:
         """Give a slot to a request with so many entries, none of which are on the device."""
         keys, values, digests, pins, known = self.host
         for plane, other in zip((keys, values), self.whole, strict=False):
@@ -81,7 +79,7 @@ class Slots:
         digests[slot, :, :whole] = digest(keys[slot, :, : whole * PAGE].unflatten(1, (whole, PAGE)), counts[3] > 0)
         self.whole[2][slot], known[slot] = digests[slot], torch.tensor(counts).int()
         pins[slot] = float("-inf")
-        _, leading, newest, _ = counts
+        _, leading, newest, *_ = counts
         if (stop := -(-live // PAGE) - newest) > leading and counts[0] < EVERY_PAGE:
             pins[slot, range(HEADS), torch.randint(leading, stop, (HEADS,))] = float("inf")
         for one in self.residents[2:4]:
@@ -156,7 +154,7 @@ class Slots:
             self.recalled[slot, head] += recalls
             self.recalls += recalls
             total = -(-live // PAGE)
-            _, leading, newest, _ = self.host[4][slot].tolist()
+            _, leading, newest, *_ = self.host[4][slot].tolist()
             assert {*range(min(leading, total)), *range(max(0, total - newest), total)} <= {*held}
 
 
@@ -175,7 +173,7 @@ def random_steps(slots: Slots, count: int, most: int, seed: int) -> Iterator[tup
                 running.discard(slot)
             if slot not in running and (step == 0 or below(6) == 0):
                 is_short, places = below(4) == 0, slots.residents[3].shape[2]
-                counts = (EVERY_PAGE, 0, 1, 1) if is_short else (most, below(2), 1 + below(2), below(2))
+                counts = (EVERY_PAGE, 0, 1, 1, 0) if is_short else (most, below(2), 1 + below(2), below(2), below(2))
                 slots.enter(slot, 1 + below((places - 2 if is_short else slots.pages - 1) * PAGE), counts)
                 running.add(slot)
         full = {slot for slot in running if slots.live[slot] >= slots.residents[3].shape[2] * PAGE}

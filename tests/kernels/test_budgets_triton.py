@@ -132,7 +132,9 @@ def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor,
     live = torch.tensor([100 * PAGE, 77 * PAGE - 3, 13 * PAGE, 0, 5], dtype=torch.int32)
     scores = scale * torch.randint(-4, 5, (len(live), HEADS, 1, 100)).float()
     scores[:, 0] *= -0.0  # zeros of both signs
-    counts = torch.tensor([[12, 1, 3, 1], [40, 0, 1, 1], [12, 2, 2, 0], [12, 1, 3, 1], [12, 1, 3, 1]]).int()
+    counts = torch.tensor(
+        [[12, 1, 3, 1, 0], [40, 0, 1, 1, 0], [12, 2, 2, 0, 1], [12, 1, 3, 1, 0], [12, 1, 3, 1, 1]]
+    ).int()
     slot = torch.arange(len(live)).int()
     found = selected_pages(pool, scores, counts, slot, live)
     assert torch.equal(found, decode_attend_pages.selected(scores, no_pins(scores), counts, live, PAGE))
@@ -144,7 +146,7 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
     scores = 4 * torch.randn(2, HEADS, 3, 60)
     scores[:, :, 1] += 50  # which says nothing about pages
     scores[1, 0, 2, 7] = float("inf")
-    counts, slot = torch.tensor([[20, 1, 2, 1]] * 2).int(), torch.arange(2).int()
+    counts, slot = torch.tensor([[20, 1, 2, 1, 0]] * 2).int(), torch.arange(2).int()
     found = selected_pages(pool, scores, counts, slot, torch.tensor([60 * PAGE, 60 * PAGE - 9]).int())
     older = scores[..., :58].double().clamp(max=3.4e38).softmax(-1).amax(2)
     for row, head in product(range(2), range(HEADS)):
@@ -152,12 +154,26 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
         assert found[row, head].nonzero()[:, 0].tolist() == sorted([0, *best, 58, 59])
 
 
+def test_heads_that_select_together_read_what_is_worth_the_most_to_any(pool: ProcessPoolExecutor) -> None:
+    torch.manual_seed(3)
+    scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
+    pins[0, 0, 5] = pins[1, 1, 9] = float("inf")
+    counts, slot = torch.tensor([[20, 1, 2, 1, 1], [20, 1, 2, 1, 0]]).int(), torch.arange(2).int()
+    live = torch.tensor([60 * PAGE, 60 * PAGE - 9]).int()
+    found = selected_pages(pool, scores, counts, slot, live, pins=pins)
+    shares = scores[0, ..., :58].double().softmax(-1).amax((0, 1))
+    best = sorted((page for page in range(1, 58) if page != 5), key=shares.tolist().__getitem__, reverse=True)[:16]
+    for head in range(HEADS):
+        assert found[0, head].nonzero()[:, 0].tolist() == sorted([0, 5, *best, 58, 59])
+    assert not torch.equal(found[1, 0], found[1, 1])
+
+
 def test_pinned_pages_are_selected_before_those_with_higher_shares(pool: ProcessPoolExecutor) -> None:
     torch.manual_seed(2)
     scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
     pins[0, :, [0, 5, 9, 59]] = float("inf")  # the first and the last one are read anyway
     pins[1, 1, 3:40] = float("inf")  # more than are read
-    counts, slot = torch.tensor([[20, 1, 2, 1]] * 2).int(), torch.tensor([1, 0]).int()
+    counts, slot = torch.tensor([[20, 1, 2, 1, 0]] * 2).int(), torch.tensor([1, 0]).int()
     live = torch.tensor([60 * PAGE, 60 * PAGE - 9]).int()
     found = selected_pages(pool, scores, counts, slot, live, pins=pins.flip(0).contiguous())
     shares = scores[..., :58].double().softmax(-1).amax(2)

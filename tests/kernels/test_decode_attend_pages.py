@@ -15,8 +15,8 @@ SLOT = torch.tensor([2, 0, 1], dtype=torch.int32)
 READ, LEADING, NEWEST = 20, 2, 3
 
 
-def counts(is_mean: bool, most: int = READ) -> Tensor:
-    return torch.tensor([[most, LEADING, NEWEST, int(is_mean)]] * ROWS, dtype=torch.int32)
+def counts(is_mean: bool, most: int = READ, by_layer: bool = False) -> Tensor:
+    return torch.tensor([[most, LEADING, NEWEST, int(is_mean), int(by_layer)]] * ROWS, dtype=torch.int32)
 
 
 def some_pins() -> Tensor:
@@ -32,6 +32,16 @@ def first_choices(promised: list[float], pins: Tensor) -> list[int]:
     return between[: READ - LEADING - NEWEST]
 
 
+def selecting(head: int, by_layer: bool) -> list[int]:
+    """Return the heads that select the pages of a head."""
+    return list(range(HEADS)) if by_layer else [head]
+
+
+def best_of(heads: list[list[float]]) -> list[float]:
+    """Return the most of each page that any head promises."""
+    return [max(page) for page in zip(*heads, strict=True)]
+
+
 def promises(q: Tensor, digests: Tensor) -> list[float]:
     """Return the largest share of attention that a query of q [G, D] may pay to each page of digests [P, 2, D]."""
     q, digests = q.double() / math.sqrt(q.shape[-1]), digests.double()
@@ -43,8 +53,14 @@ class Step:
     """One decode step over random keys, whose digests are of their pages."""
 
     def __init__(
-        self, dtype: torch.dtype = torch.float32, width: int = 64, is_mean: bool = True, groups: int = GROUPS
+        self,
+        dtype: torch.dtype = torch.float32,
+        width: int = 64,
+        is_mean: bool = True,
+        groups: int = GROUPS,
+        by_layer: bool = False,
     ) -> None:
+        self.by_layer = by_layer
         torch.manual_seed(width)
         self.q = torch.randn(ROWS, HEADS, groups, width).to(dtype)
         self.k, self.v = (torch.randn(ROWS, HEADS, width).to(dtype) for _ in range(2))
@@ -55,7 +71,7 @@ class Step:
 
     def run(self, function, most: int = READ, means: Tensor | None = None):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (self.keys, self.values, self.digests)]
-        numbers = counts(self.is_mean, most), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
+        numbers = counts(self.is_mean, most, self.by_layer), SLOT, self.entry, LIVE, self.q.shape[-1] ** -0.5
         return function(self.q, self.k, self.v, *self.after, self.pins, *numbers, means)
 
     def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
@@ -70,8 +86,9 @@ class Step:
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 
-        promised = promises(q, self.after[2][slot, head, : total - NEWEST])
-        between = first_choices(promised, self.pins[slot, head])
+        heads = selecting(head, self.by_layer)
+        promised = [promises(self.q[row, one], self.after[2][slot, one, : total - NEWEST]) for one in heads]
+        between = first_choices(best_of(promised), self.pins[slot, heads].amax(0))
         pages = sorted([*range(LEADING), *between, *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ keys[entries].T / math.sqrt(q.shape[-1])).softmax(-1)
@@ -100,6 +117,18 @@ def test_a_head_reads_first_newest_and_most_promising_pages(  # type: ignore[no-
             read.add(tuple(pages))
             torch.testing.assert_close(out[row, head].double(), want, atol=close, rtol=close)
     assert len(read) == 4  # each chose others
+    assert not out[1].any()
+    assert (lse[1] == float("-inf")).all()
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
+def test_all_heads_of_a_layer_may_read_the_same_pages(kernel, dtype: torch.dtype, close: float) -> None:  # type: ignore[no-untyped-def]
+    step = Step(dtype, by_layer=True)
+    out, lse = step.run(kernel)
+    for row in (0, 2):
+        assert step.by_hand(row, 0)[0] == step.by_hand(row, 1)[0]
+        for head in range(HEADS):
+            torch.testing.assert_close(out[row, head].double(), step.by_hand(row, head)[1], atol=close, rtol=close)
     assert not out[1].any()
     assert (lse[1] == float("-inf")).all()
 

@@ -22,9 +22,11 @@ from tests.kernels.test_decode_attend_pages import (
     READ,
     ROWS,
     SLOT,
+    best_of,
     counts,
     first_choices,
     promises,
+    selecting,
     some_pins,
 )
 
@@ -32,7 +34,10 @@ from tests.kernels.test_decode_attend_pages import (
 class Step:
     """One decode step over random entries, whose keys have a common part. The first three keys are exact."""
 
-    def __init__(self, dtype: torch.dtype = torch.float32, width: int = 64, is_mean: bool = True) -> None:
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, width: int = 64, is_mean: bool = True, by_layer: bool = False
+    ) -> None:
+        self.by_layer = by_layer
         torch.manual_seed(width)
         center = 3 * torch.randn(ROWS, HEADS, width)
         self.q = torch.randn(ROWS, HEADS, GROUPS, width).to(dtype)
@@ -47,7 +52,7 @@ class Step:
 
     def run(self, function, most: int = READ, means: Tensor | None = None):  # type: ignore[no-untyped-def]
         self.after = [one.clone() for one in (*self.planes, self.centers, self.digests)]
-        numbers = self.pins, counts(self.is_mean, most), SLOT, self.entry, LIVE, self.scale
+        numbers = self.pins, counts(self.is_mean, most, self.by_layer), SLOT, self.entry, LIVE, self.scale
         return function(self.q, self.k, self.v, *self.after, *numbers, means)
 
     def vectors(self, slot: int, head: int) -> tuple[Tensor, Tensor]:
@@ -64,8 +69,9 @@ class Step:
         total = math.ceil(live / PAGE)
         q = self.q[row, head].double()
 
-        promised = promises(q, self.after[5][slot, head, : total - NEWEST])
-        between = first_choices(promised, self.pins[slot, head])
+        heads = selecting(head, self.by_layer)
+        promised = [promises(self.q[row, one], self.after[5][slot, one, : total - NEWEST]) for one in heads]
+        between = first_choices(best_of(promised), self.pins[slot, heads].amax(0))
         pages = sorted([*range(LEADING), *between, *range(total - NEWEST, total)])
         entries = [i for page in pages for i in range(page * PAGE, min(live, (page + 1) * PAGE))]
         weights = (q @ keys[entries].T * self.scale).softmax(-1)
@@ -97,6 +103,16 @@ def test_a_head_reads_first_newest_and_most_promising_pages(  # type: ignore[no-
     assert len(read) == 4  # each chose others
     assert not out[1].any()
     assert (lse[1] == float("-inf")).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_heads_of_a_layer_may_read_the_same_pages(kernel, dtype: torch.dtype) -> None:  # type: ignore[no-untyped-def]
+    step = Step(dtype, by_layer=True)
+    out, _ = step.run(kernel)
+    for row in (0, 2):
+        assert step.by_hand(row, 0)[0] == step.by_hand(row, 1)[0]
+        for head in range(HEADS):
+            torch.testing.assert_close(out[row, head].double(), step.by_hand(row, head)[1], atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -41,7 +41,7 @@ class Step:
         self.q, self.k, self.v = (torch.randn(SLOTS, HEADS, *more, WIDTH).bfloat16() for more in ([4], [], []))
         self.digests = torch.randn(SLOTS, HEADS, pages, 2, WIDTH).bfloat16()
         self.pins = torch.full((SLOTS, HEADS, pages), float("-inf"))
-        self.counts = torch.tensor([[8, 1, 2, 1], [12, 1, 3, 1]]).int()
+        self.counts = torch.tensor([[8, 1, 2, 1, 0], [12, 1, 3, 1, 0]]).int()
 
     def run(self, planes: list[Tensor]) -> Tensor:
         """Attend to a layer's planes."""

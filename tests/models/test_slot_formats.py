@@ -118,6 +118,7 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
         (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier /tmp is for kv_policy arkvale, and it is snapkv"),
         (Options(kv_policy="snapkv", kv_read=512, kv_format="fp8"), "nor is kv_read; choose plain or int8"),
         (Options(kv_policy="arkvale", kv_page=20), "kv_page is 20; it must be one of 32, 16"),
+        (Options(kv_policy="arkvale", kv_pages_by="row"), "kv_pages_by is 'row'; it must be one of head, layer"),
         (Options(kv_policy="arkvale", kv_unread="no"), "kv_unread is 'no'; it must be one of drop, estimate"),
         (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier /nowhere is not a directory; create it, or choose"),
         (Options(kv_policy="arkvale", kv_format="int4"), "kv_policy arkvale is not implemented for kv_format int4"),

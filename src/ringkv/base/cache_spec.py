@@ -44,7 +44,7 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
 _VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of values that are not those of keys
 
 
-COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
+COUNTS_BYTES = 20  # of five int32: what a step reads of a slot in pages
 MEANS = 16  # mean values that such a slot keeps if pages are estimated; more than the tokens of a step with drafts
 MEAN_BYTES = 4 * MEANS  # of an element of them, float32
 PIN_BYTES = 4  # of a page and head of such a slot, float32
@@ -64,7 +64,8 @@ IN_HOST_MEMORY = "memory"
 class Pages(NamedTuple):
     """Pages of slots, of which a step reads some.
 
-    size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
+    size: entries of a page. by_means: digests are means instead of bounds. by_layer: all heads of a layer read the
+    same pages. on_disk: keys and values are in files.
     resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not. estimated:
     attention to pages that a step does not read is estimated from their digests.
     """
@@ -74,6 +75,7 @@ class Pages(NamedTuple):
     on_disk: bool = False
     resident: int = 0
     estimated: bool = False
+    by_layer: bool = False
 
 
 SlotKind = (

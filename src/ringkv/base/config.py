@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY, Pages, PlaneFormat, SlotFormat
-from ringkv.base.kv import CALIBRATED, WATCHING, Digest, KVChoice, Unread
+from ringkv.base.kv import CALIBRATED, WATCHING, Digest, KVChoice, PagesBy, Unread
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 from ringkv.base.workspace import Workspace, workspace
 
@@ -40,6 +40,7 @@ class EngineConfig:
     kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
     kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
     kv_digest: Digest = "mean"  # what pages are selected by
+    kv_pages_by: PagesBy = "head"  # what selects pages: each head, or a layer's heads together
     kv_unread: Unread = "drop"  # what attention makes of pages that a step does not read
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
     kv_resident: int = 0  # pages of each head on a GPU, if all are in the host's memory; 0: all are on the device
@@ -74,7 +75,8 @@ class EngineConfig:
     @property
     def slot_format(self) -> SlotFormat:
         by_means, estimated, on_disk = self.kv_digest == "mean", self.kv_unread == "estimate", self.kv_tier is not None
-        pages = Pages(self.kv_page, by_means, on_disk, self.kv_resident, estimated) if self.kv_page else None
+        by_layer = self.kv_pages_by == "layer"
+        pages = Pages(self.kv_page, by_means, on_disk, self.kv_resident, estimated, by_layer) if self.kv_page else None
         review = self.kv.review if self.kv.policy in WATCHING else 0
         by_head, calibrated = self.kv.heads != "equal", self.kv.policy in CALIBRATED
         return SlotFormat(self.kv_format, self.kv_format_skip, by_head, pages, review, calibrated)

@@ -30,7 +30,7 @@ EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 @dataclass(frozen=True)
 class PagesBody(Body):
     """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D], pins float32 [L, R, H, P]
-    and counts int32 [L, R, 4] of `decode_attend_pages`, and before them the means float32 [L, R, H, MEANS, D] of
+    and counts int32 [L, R, 5] of `decode_attend_pages`, and before them the means float32 [L, R, H, MEANS, D] of
     `add_unread_pages`, if there are any. from_disk: of planes in files, int32 [L, R, H], see `read_ahead`.
     """
 
@@ -45,7 +45,7 @@ class PagesBody(Body):
         layers, key = len(group.layers), group.spec.key
         pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
-        counts = allocate((layers, rows, 4), dtype=torch.int32)
+        counts = allocate((layers, rows, 5), dtype=torch.int32)
         return cls(
             group,
             planes,
@@ -103,7 +103,7 @@ class PagesBody(Body):
             if self.means is not None:
                 values = self._decoded(1, layer, row, index.shape[-1])
                 self.means[layer, row, :, values.shape[1] % MEANS] = values.float().mean(1)
-        self.counts[:, row, 3] = int(by_means)
+        self._note_selection(row)
         self._note_votes(row, saliency)
 
     def _reach(self, row: int) -> int:
@@ -122,13 +122,18 @@ class PagesBody(Body):
         parts = self.planes[plane * size : (plane + 1) * size]
         return storage(spec).decode([one[layer : layer + 1, row, :, :count] for one in parts], None)[0]
 
+    def _note_selection(self, row: int) -> None:
+        pages = pages_of(self.group)
+        self.counts[:, row, 3], self.counts[:, row, 4] = int(pages.by_means), int(pages.by_layer)
+
     def _note_votes(self, row: int, saliency: Tensor | None) -> None:
         """Leave the votes of pages in `pins`, from those of entries float32 [L, H, n]."""
         page = pages_of(self.group).size
         self.pins[:, row] = 0
         if saliency is not None:
             votes = F.pad(saliency, (0, -saliency.shape[-1] % page)).unflatten(-1, (-1, page)).sum(-1)
-            self.pins[:, row, :, : votes.shape[-1]] = votes
+            of_all = votes.sum(1, keepdim=True) if pages_of(self.group).by_layer else votes
+            self.pins[:, row, :, : votes.shape[-1]] = of_all
 
     def place(self, row: int, layout: Layout) -> None:
         """Note how many pages a step reads, and pin those with the most votes, which `take` has left in `pins`."""

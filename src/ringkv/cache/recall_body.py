@@ -94,7 +94,7 @@ class RecallBody(PagesBody):
                     whole = taken.shape[1] // page
                     own = digest(taken[:, : whole * page].unflatten(1, (whole, page)), by_means)
                     self.digests[layer, row, :, first // page : first // page + whole] = own
-        self.counts[:, row, 3] = int(by_means)
+        self._note_selection(row)
         self._note_votes(row, saliency)
 
     def place(self, row: int, layout: Layout) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, REVIEWING, UNREAD, WATCHING, KVChoice
+from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, PAGES_BY, REVIEWING, UNREAD, WATCHING, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -141,7 +141,8 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form != "plain":
         about["slots"] = form if skip is None else f"{form} skip={skip}"
-    for name, (usual_one, *_) in {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_unread": UNREAD}.items():
+    pages = {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_pages_by": PAGES_BY, "kv_unread": UNREAD}
+    for name, (usual_one, *_) in pages.items():
         if getattr(options, name) not in (None, usual_one):
             about[name] = getattr(options, name)
     if options.kv_profile is not None:

@@ -32,10 +32,10 @@ def decode_attend_pages(
     """Do what `decode_attend` does, with at most so many pages of each head.
 
     digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, written with the last entry of a page.
-    counts int32 [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one
-    among them; and whether digests are means instead of bounds. Of the others pinned pages come before those with the
-    highest `shares`; of equal ones the first. pins float32 [S, H, P]: infinite for pinned pages, else -inf. If a slot
-    has no more pages than it may read, results have the bits of `decode_attend`.
+    counts int32 [S, 5]: pages that a step reads; how many of them are the first; how many the newest, the open one
+    among them; whether digests are means instead of bounds; and whether all heads read the same pages. Of the others
+    pinned pages come before those that are `worth` the most; of equal ones the first. pins float32 [S, H, P]: infinite
+    for pinned pages, else -inf. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
 
     means float32 [S, H, MEANS, D]: other pages are estimated, see `add_unread_pages`. None: they count nothing.
     """
@@ -110,17 +110,27 @@ def reference(
 def selected(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
     """Return bool [B, H, P]: the pages that rows read.
 
-    scores [B, H, G, P]; pins float32 [B, H, P]; counts int32 [B, 4]; live int32 [B].
+    scores [B, H, G, P]; pins float32 [B, H, P]; counts int32 [B, 5]; live int32 [B].
     """
-    most, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
+    most, leading, newest, *_ = (column[:, None, None] for column in counts.unbind(-1))
     total = ((live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
-    is_older = (index < total - newest).expand(-1, scores.shape[1], -1)
-    always = (index < leading) | ~is_older
-    others = torch.maximum(shares(scores, is_older), pins).masked_fill(always, float("-inf"))
+    always = (index < leading) | (index >= total - newest)
+    others = worth(scores, pins, counts, live, page).masked_fill(always, float("-inf"))
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)
+
+
+def worth(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
+    """Return float32 [B, H, P]: by what `selected` selects pages before the newest; infinite for pinned ones.
+
+    If all heads of a row read the same pages, the head to which a page is worth the most counts.
+    """
+    older = (live + page - 1) // page - counts[:, 2]
+    is_older = (torch.arange(scores.shape[-1], device=scores.device) < older[:, None, None]).expand(*pins.shape)
+    own = torch.maximum(shares(scores, is_older), pins)
+    return torch.where(counts[:, 4, None, None] > 0, own.amax(1, keepdim=True), own)
 
 
 def in_pages(seen: Tensor, live: Tensor, page: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, shares
+from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, worth
 from ringkv.kernels.partial import Partial
 
 
@@ -52,8 +52,8 @@ def decode_attend_recall(
     """Do what `decode_attend_pages` does for slots [S, H, C, D], with its bits, over the entries of `Residents`.
 
     host_keys, host_values [S, H, C, D] are in memory that the device can address. No row may read more than R pages.
-    A page that is recalled takes an empty place, else that of the page with the lowest of the `shares`, of equal ones
-    the first, of those that the row does not read.
+    A page that is recalled takes an empty place, else that of the page that is `worth` the least, of equal ones the
+    first, of those that the row does not read.
     """
     residents = keys, values, place_of, page_in, recalled
     return Partial(
@@ -87,8 +87,7 @@ def reference(
     residents, hosts = Residents(keys, values, place_of, page_in, recalled), (host_keys, host_values)
     found = scores(q, digests[rows]) * scale
     seen = selected(found, pins[rows], counts[rows], live, page)
-    share = torch.maximum(shares(found, _older(seen, counts[rows], live, page)), pins[rows])
-    recall(seen, share, hosts, residents, rows, live, page)
+    recall(seen, worth(found, pins[rows], counts[rows], live, page), hosts, residents, rows, live, page)
     if k is not None and v is not None:
         plain.write(hosts, (k, v), slot, entry, live)
         _write(residents, (k, v), rows, entry, live, page)
@@ -132,12 +131,6 @@ def recall(
         before, new = plane[rows], _in_places(host, rows, page_in, page)
         is_new = (is_freed & has_entries).repeat_interleave(page, -1)
         plane[rows] = torch.where(is_new[..., None], new, before)
-
-
-def _older(seen: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
-    """Return bool [B, H, P]: the pages before the newest."""
-    older = (live + page - 1) // page - counts[:, 2]
-    return (torch.arange(seen.shape[2], device=seen.device) < older[:, None, None]).expand_as(seen)
 
 
 def _rank(*keys: Tensor) -> Tensor:

@@ -229,7 +229,13 @@ def _check_queries(groups: Sequence[LayerGroup], choice: KVChoice) -> None:
 
 
 def check_heads_of_ranks(slots: SlotFormat, ranks: int) -> None:
-    """Raise InvalidRequest, naming the setting, if heads on several ranks would divide entries or be reviewed."""
+    """Raise InvalidRequest, naming the setting, if heads on several ranks cannot have slots in this format."""
+    if slots.pages and slots.pages.by_layer and ranks > 1:
+        raise InvalidRequest(
+            f"kv_pages_by layer is not implemented for heads on {ranks} ranks, which would select their own pages; "
+            "choose head",
+            "kv_pages_by",
+        )
     if slots.is_reviewed and ranks > 1:
         raise InvalidRequest(
             f"policies that review slots are not implemented for heads on {ranks} ranks; choose kv_policy snapstream",

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import DIGESTS, UNREAD
+from ringkv.base.kv import DIGESTS, PAGES_BY, UNREAD
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
 from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
@@ -91,6 +91,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         kv_format_skip=stored.skip,
         kv_page=page,
         kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
+        kv_pages_by=one_of(PAGES_BY, "kv_pages_by", options.kv_pages_by, "head"),
         kv_unread=one_of(UNREAD, "kv_unread", options.kv_unread, "drop"),
         kv_tier=_tier(options) if page else None,
         kv_resident=stored.pages.resident if stored.pages else 0,

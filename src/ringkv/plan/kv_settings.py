@@ -14,7 +14,18 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, REVIEWING, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Unread, Weigh
+from ringkv.base.kv import (
+    POLICIES,
+    REVIEWING,
+    Digest,
+    HeadBudgets,
+    KVChoice,
+    PagesBy,
+    Reading,
+    TurnMode,
+    Unread,
+    Weigh,
+)
 from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -150,6 +161,16 @@ class PageSettings:
             "NAME",
             "What arkvale selects pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
             fallback="mean",
+        ),
+    ] = None
+    kv_pages_by: Annotated[
+        PagesBy | None,
+        Setting(
+            None,
+            str,
+            "NAME",
+            "What selects the pages that arkvale reads: each head, or a layer for all heads",
+            fallback="head",
         ),
     ] = None
     kv_unread: Annotated[

@@ -4,7 +4,7 @@ from typing import get_args
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY, SKIPPED, Pages, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, PAGES, UNREAD, WATCHING, KVChoice
+from ringkv.base.kv import CALIBRATED, PAGES, PAGES_BY, UNREAD, WATCHING, KVChoice
 from ringkv.base.page_counts import resident_pages
 from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
 from ringkv.plan.checks import at_least, one_of
@@ -66,4 +66,6 @@ def _pages(settings: SlotSettings) -> Pages:
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
     unread = one_of(UNREAD, "kv_unread", settings.kv_unread, "drop")
-    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY, estimated=unread == "estimate")
+    by = one_of(PAGES_BY, "kv_pages_by", settings.kv_pages_by, "head")
+    on_disk = settings.kv_tier not in IN_MEMORY
+    return Pages(size, on_disk=on_disk, estimated=unread == "estimate", by_layer=by == "layer")

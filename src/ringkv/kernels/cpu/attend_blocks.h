@@ -36,6 +36,11 @@ struct NewVectors {
   int64_t row, head;
 };
 
+// Where the new vector of one row and head goes.
+struct Destination {
+  int64_t row, slot, head, entry;
+};
+
 // The slot of each row of the batch, and the slot's number of live entries; int32 [rows]. of_heads: the live entries of
 // each head [rows, heads] if they differ, else null.
 struct RowSlots {

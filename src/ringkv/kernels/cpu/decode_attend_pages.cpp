@@ -48,14 +48,13 @@ struct Slots {
 
 // Writes a row's new vectors. The last entry of a page completes its digest.
 template <typename T>
-void write(const Slots<T>& slots, const NewVectors<T>& k, const NewVectors<T>& v, int64_t row, int64_t head,
-           int64_t slot, int64_t entry, bool is_mean) {
-  T* key = slots.keys + slots.plane(slot, head);
-  T* value = slots.values + slots.plane(slot, head);
-  write_new(k, v, row, head, slots.width, key + entry * slots.width, value + entry * slots.width);
-  if ((entry + 1) % slots.page) return;
-  const int64_t index = entry / slots.page;
-  T* upper = slots.digests.upper(slot, head, index);
+void write(const Slots<T>& slots, const NewVectors<T>& k, const NewVectors<T>& v, const Destination& to, bool is_mean) {
+  T* key = slots.keys + slots.plane(to.slot, to.head);
+  T* value = slots.values + slots.plane(to.slot, to.head);
+  write_new(k, v, to.row, to.head, slots.width, key + to.entry * slots.width, value + to.entry * slots.width);
+  if ((to.entry + 1) % slots.page) return;
+  const int64_t index = to.entry / slots.page;
+  T* upper = slots.digests.upper(to.slot, to.head, index);
   write_digest(key + index * slots.page * slots.width, slots.page, slots.width, is_mean, upper, upper + slots.width);
 }
 
@@ -71,7 +70,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   const auto* counts_of = reinterpret_cast<const PageCounts*>(cc.const_data_ptr<int32_t>());
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
   const int64_t page = page_of(keys, digests);
-  SelectedPages selected(rows * heads, page, scale);
+  SelectedPages selected(rows * heads, heads, page, scale);
   UnreadPages unread(means, rows * heads, queries, page, scale);
   const Pins pinned(pins);
   const ReadAhead read_ahead({keys, values}, page);
@@ -85,21 +84,21 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
     const auto each_head = [&](const auto& run) {
       at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          if (const int64_t row = i / heads; lives[row] > 0) run(i, row, i % heads, slot_of[row]);
+          if (const int64_t row = i / heads; lives[row] > 0)
+            run(i, Destination{row, slot_of[row], i % heads, ce.const_data_ptr<int32_t>()[row]}, lives[row]);
       });
     };
-    each_head([&](int64_t i, int64_t row, int64_t head, int64_t own) {
+    const auto use = [&](int64_t i, const Destination& to, int64_t own_live) {
+      read_ahead(to.slot, to.head, selected.of(i), selected.count(i));
       const T* first = query + i * queries * width;
-      selected.select(i, lives[row], counts_of[own], first, queries, slots.digests, pinned, own, head);
-      read_ahead(own, head, selected.of(i), selected.count(i));
-      unread.sum(i, own, head, lives[row], counts_of[own], first, slots.digests, selected.of(i));
-    });
+      unread.sum(i, to.slot, to.head, own_live, counts_of[to.slot], first, slots.digests, selected.of(i));
+    };
+    selected.select(each_head, counts_of, query, queries, slots.digests, pinned, use);
     // Afterwards, because a write to a page that is in no memory has the system read those around it, too.
     if (k && v)
-      each_head([&](int64_t, int64_t row, int64_t head, int64_t own) {
-        const int32_t to = ce.const_data_ptr<int32_t>()[row];
-        write(slots, NewVectors<T>(*k), NewVectors<T>(*v), row, head, own, to, counts_of[own].is_mean);
-        unread.add(own, head, lives[row], NewVectors<T>(*v).of(row, head));
+      each_head([&](int64_t, const Destination& to, int64_t own_live) {
+        write(slots, NewVectors<T>(*k), NewVectors<T>(*v), to, counts_of[to.slot].is_mean);
+        unread.add(to.slot, to.head, own_live, NewVectors<T>(*v).of(to.row, to.head));
       });
     const RowSlots lengths{slot_of, lives, selected.lengths()};
     const PagedBlocks<T> blocks(slots.keys, slots.values, page, width);

@@ -43,19 +43,21 @@ class PagedEntries {
   static constexpr bool kSelects = true;
 
   PagedEntries(const ReadAhead& read_ahead, const at::Tensor& digests, const at::Tensor& pins,
-               const at::Tensor& counts, int64_t page, int64_t heads, int64_t queries, double scale,
+               const at::Tensor& counts, int64_t page, int64_t rows, int64_t heads, int64_t queries, double scale,
                const std::optional<at::Tensor>& means)
       : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
-        page_(page), queries_(queries), selected_(heads, page, scale),
-        unread_(means, heads, queries, page, scale), read_ahead_(read_ahead) {}
+        page_(page), queries_(queries), selected_(rows * heads, heads, page, scale),
+        unread_(means, rows * heads, queries, page, scale), read_ahead_(read_ahead) {}
 
-  template <typename T>
-  void choose(int64_t head, const Destination& to, int64_t live, const T* query) {
+  template <typename T, typename EachHead>
+  void choose(const EachHead& each_head, const T* query) {
     const Digests<T> digests(digests_);
-    const PageCounts& limits = counts_[to.slot];
-    selected_.select(head, live, limits, query, queries_, digests, pins_, to.slot, to.head);
-    read_ahead_(to.slot, to.head, selected_.of(head), selected_.count(head));
-    unread_.sum(head, to.slot, to.head, live, limits, query, digests, selected_.of(head));
+    selected_.select(each_head, counts_, query, queries_, digests, pins_,
+                     [&](int64_t head, const Destination& to, int64_t live) {
+      read_ahead_(to.slot, to.head, selected_.of(head), selected_.count(head));
+      unread_.sum(head, to.slot, to.head, live, counts_[to.slot], query + head * queries_ * digests.width, digests,
+                  selected_.of(head));
+    });
   }
   template <typename T>
   void written(const Plane& key, const Destination& to, int64_t live, const T* value) {
@@ -115,7 +117,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages_int8(
   const auto own = int32(counts);
   const int64_t page = page_of(keys, digests);
   const ReadAhead read_ahead({keys, key_scales, values, value_scales}, page);
-  PagedEntries entries(read_ahead, digests, pins, own, page, q.size(0) * q.size(1), q.size(2), scale, means);
+  PagedEntries entries(read_ahead, digests, pins, own, page, q.size(0), q.size(1), q.size(2), scale, means);
   return attend_entries<Int8Encoding, PagedEntries&>(q, k, v, keys, key_scales, values, value_scales, centers, slot,
                                                      entry, live, scale, entries);
 }

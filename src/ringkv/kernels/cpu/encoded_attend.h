@@ -61,11 +61,6 @@ struct Centers {
   int64_t slot, head, exact;
 };
 
-// Where the new vector of one row and head goes.
-struct Destination {
-  int64_t row, slot, head, entry;
-};
-
 // Encodes and writes a new vector, minus `center` if it is not null.
 template <typename Vectors, typename Encoding, typename T>
 void write(const EncodedPlane<Encoding>& plane, const NewVectors<T>& vectors, int64_t width, const Destination& to,
@@ -90,9 +85,10 @@ struct EveryEntry {
   using Plane = EncodedPlane<Encoding>;
   static constexpr bool kSelects = false;
 
-  // Called for each head of each row, number `head` of all, before any new vectors are written.
-  template <typename T>
-  void choose(int64_t, const Destination&, int64_t, const T*) {}
+  // Called with all queries before any new vectors are written. `each_head` calls a function of the number of a head
+  // among all heads of all rows, its destination and its live entries.
+  template <typename T, typename EachHead>
+  void choose(const EachHead&, const T*) {}
   // Called after a head's new vectors are written. `value`: the new one.
   template <typename T>
   void written(const Plane&, const Destination&, int64_t, const T*) {}
@@ -147,9 +143,7 @@ std::tuple<at::Tensor, at::Tensor> attend_entries(const at::Tensor& q, const std
     };
     const T* every_query = cq.const_data_ptr<T>();
     if constexpr (std::remove_reference_t<Entries>::kSelects)
-      each_head([&](int64_t i, const Destination& to, int64_t live) {
-        entries.choose(i, to, live, every_query + i * queries * width);
-      });
+      entries.choose(each_head, every_query);
     each_head([&](int64_t i, const Destination& to, int64_t live) {
       const float* center_row = center.of(to.slot, to.head);
       if (k) {

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "attend_blocks.h"
 #include "score_pages.h"
 #include "workspace.h"
 
@@ -19,9 +20,9 @@ namespace ringkv {
 namespace {
 
 // Pages that a step reads of a slot: `most` of them, among them the first `leading` and the last `newest`. is_mean: of
-// digests, see `write_digest`.
+// digests, see `write_digest`. by_layer: all heads read the same pages.
 struct PageCounts {
-  int32_t most, leading, newest, is_mean;
+  int32_t most, leading, newest, is_mean, by_layer;
 };
 
 // Bounds of a page's keys [page, width]: upper and lower [width] each. By means they are the middle of the extremes,
@@ -161,30 +162,67 @@ class HighestShares {
   uint32_t least_ = 0;
 };
 
-// The pages that each head of each row reads, in order.
+// The pages that each of all `heads` of all rows reads, in order. `heads_of_row` follow each other.
 class SelectedPages {
  public:
-  SelectedPages(int64_t heads, int64_t page, double scale)
-      : page_(page), scale_(float(scale)), pages_(heads), lengths_(heads, 0) {}
+  SelectedPages(int64_t heads, int64_t heads_of_row, int64_t page, double scale)
+      : heads_of_row_(heads_of_row), page_(page), scale_(float(scale)), pages_(heads), lengths_(heads, 0),
+        shares_(heads) {}
 
-  // All of `live` entries if they are few enough, else pinned pages, and those whose digests promise the most attention
-  // to the queries [queries, width].
-  template <typename T>
-  void select(int64_t head, int64_t live, const PageCounts& counts, const T* query, int64_t queries,
-              const Digests<T>& digests, const Pins& pins, int64_t slot, int64_t slot_head) {
-    if ((live + page_ - 1) / page_ <= counts.most) return every(head, live);
-    static thread_local PromisedShares<T> promised;
-    const int64_t stop = (live + page_ - 1) / page_ - counts.newest;
-    float* shares = promised(query, queries, digests.width, digests.upper(slot, slot_head, 0), stop, scale_);
-    const float* pinned = pins.of(slot, slot_head);
-    for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
-    best(head, live, counts, shares);
+  // Selects for the queries [heads, queries, width], and then calls `then` for each head. `each_head` calls a function
+  // of a head's number, its destination and its live entries for each of them, on several threads.
+  template <typename T, typename EachHead, typename Then>
+  void select(const EachHead& each_head, const PageCounts* counts, const T* query, int64_t queries,
+              const Digests<T>& digests, const Pins& pins, const Then& then) {
+    each_head([&](int64_t head, const Destination& to, int64_t live) {
+      if (select_alone(head, to, live, counts[to.slot], query + head * queries * digests.width, queries, digests, pins))
+        then(head, to, live);
+    });
+    const auto waits = [](const std::vector<float>& shares) { return !shares.empty(); };
+    if (std::none_of(shares_.begin(), shares_.end(), waits)) return;
+    each_head([&](int64_t head, const Destination& to, int64_t live) {
+      if (to.head == 0 && waits(shares_[head])) select_together(head, live, counts[to.slot]);
+    });
+    each_head([&](int64_t head, const Destination& to, int64_t live) {
+      if (waits(shares_[head])) then(head, to, live);
+    });
   }
   const int32_t* lengths() const { return lengths_.data(); }
   const int32_t* of(int64_t head) const { return pages_[head].data(); }
   int64_t count(int64_t head) const { return int64_t(pages_[head].size()); }
 
  private:
+  // All of `live` entries if they are few enough, else pinned pages, and those whose digests promise the most attention
+  // to the queries [queries, width]. Returns false if the head leaves its shares for a selection of all heads.
+  template <typename T>
+  bool select_alone(int64_t head, const Destination& to, int64_t live, const PageCounts& counts, const T* query,
+                    int64_t queries, const Digests<T>& digests, const Pins& pins) {
+    if ((live + page_ - 1) / page_ <= counts.most) {
+      every(head, live);
+      return true;
+    }
+    static thread_local PromisedShares<T> promised;
+    const int64_t stop = (live + page_ - 1) / page_ - counts.newest;
+    float* shares = promised(query, queries, digests.width, digests.upper(to.slot, to.head, 0), stop, scale_);
+    const float* pinned = pins.of(to.slot, to.head);
+    for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
+    if (counts.by_layer)
+      shares_[head].assign(shares, shares + stop);
+    else
+      best(head, live, counts, shares);
+    return !counts.by_layer;
+  }
+  // One selection for all heads of a row, of which `first` is the first: the highest share of any head counts.
+  void select_together(int64_t first, int64_t live, const PageCounts& counts) {
+    std::vector<float> shares = shares_[first];
+    for (int64_t head = first + 1; head < first + heads_of_row_; ++head)
+      for (size_t i = 0; i < shares.size(); ++i) shares[i] = std::max(shares[i], shares_[head][i]);
+    best(first, live, counts, shares.data());
+    for (int64_t head = first + 1; head < first + heads_of_row_; ++head) {
+      pages_[head] = pages_[first];
+      lengths_[head] = lengths_[first];
+    }
+  }
   // All of `live` entries.
   void every(int64_t head, int64_t live) {
     pages_[head].resize((live + page_ - 1) / page_);
@@ -204,10 +242,11 @@ class SelectedPages {
     lengths_[head] = int32_t(counts.most * page_ - (total * page_ - live));
   }
 
-  const int64_t page_;
+  const int64_t heads_of_row_, page_;
   const float scale_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int32_t> lengths_;
+  std::vector<std::vector<float>> shares_;  // of heads that select together
 };
 
 // Checks the shape of pages and returns the entries of one.

@@ -13,7 +13,7 @@ def complete_page(
     k_at,
     keys_at,
     digests_at,  # [S, H, P, 2, D]
-    counts_at,  # int32 [S, 4]
+    counts_at,  # int32 [S, 5]
     slot_at,
     entry_at,
     live_at,
@@ -38,7 +38,7 @@ def complete_page(
     real = column < WIDTH
     place = page if place_of_at is None else tl.load(place_of_at + (slot * tl.num_programs(0) + head) * pages + page)
     k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
-    is_mean = tl.load(counts_at + slot * 4 + 3) > 0
+    is_mean = tl.load(counts_at + slot * 5 + 3) > 0
     upper, lower = digest_of(keys_at + plane + place * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
     own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + page * 2 * WIDTH + column
     tl.store(own, upper.to(digests_at.dtype.element_ty), mask=real)

@@ -47,7 +47,7 @@ def decode_attend_pages(
     assert keys.stride() == values.stride()
     assert keys.stride()[2:] == (keys.shape[3], 1)
     assert digests.stride()[2:] == (2 * keys.shape[3], keys.shape[3], 1)
-    assert counts.stride() == (4, 1)
+    assert counts.stride() == (5, 1)
     assert pins.is_contiguous()
     q = q if q.stride(-1) == 1 else q.contiguous()
     k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))

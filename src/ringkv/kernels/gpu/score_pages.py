@@ -12,7 +12,7 @@ import triton.language as tl
 def score_pages(
     q_at,
     digests_at,  # [S, H, P, 2, D]
-    counts_at,  # int32 [S, 4]
+    counts_at,  # int32 [S, 5]
     slot_at,
     live_at,
     scores_at,  # float32 [B, H, G, P]: all but the newest pages get one, if a choice is needed
@@ -32,7 +32,7 @@ def score_pages(
 ):
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, total = tl.load(slot_at + row).to(tl.int64), tl.cdiv(tl.load(live_at + row), PAGE)
-    counts = counts_at + slot * 4
+    counts = counts_at + slot * 5
     stop = total - tl.load(counts + 2)
     if (total <= tl.load(counts)) | (block * BLOCK >= stop):
         return

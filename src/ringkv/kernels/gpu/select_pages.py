@@ -46,7 +46,7 @@ def promised_share(score):
 def select_pages(
     scores_at,  # float32 [B, H, G, P], as `score_pages` wrote them
     pins_at,  # float32 [S, H, P], contiguous
-    counts_at,  # int32 [S, 4]
+    counts_at,  # int32 [S, 5]
     slot_at,
     live_at,
     shares_at,  # float32 [B, H, P]: the highest shares that queries promise to pages, if a choice is needed; or None
@@ -60,8 +60,9 @@ def select_pages(
 ):
     head, row = tl.program_id(0), tl.program_id(1)
     live, slot = tl.load(live_at + row), tl.load(slot_at + row).to(tl.int64)
-    counts, total = counts_at + slot * 4, tl.cdiv(live, PAGE)
+    counts, total = counts_at + slot * 5, tl.cdiv(live, PAGE)
     most, first, newest = tl.load(counts), tl.load(counts + 1), tl.load(counts + 2)
+    by_layer = tl.load(counts + 4) > 0  # all heads read the same pages
     if head == 0:
         tl.store(lengths_at + row, live - tl.maximum(total - most, 0) * PAGE)
     own, page = (row.to(tl.int64) * heads + head) * pages, tl.arange(0, PAGES)
@@ -70,11 +71,14 @@ def select_pages(
         return
     stop = total - newest
     is_between = (page >= first) & (page < stop)
-    pins = pins_at + (slot * heads + head) * pages + page
-    share = tl.load(pins, mask=is_between, other=float("-inf"))
-    for group in range(groups):
-        score = tl.load(scores_at + own * groups + group * pages + page, mask=page < stop, other=float("-inf"))
-        share = tl.maximum(share, promised_share(score))
+    share = tl.full((PAGES,), float("-inf"), tl.float32)
+    for one in range(tl.where(by_layer, 0, head), tl.where(by_layer, heads, head + 1)):
+        pins = pins_at + (slot * heads + one) * pages + page
+        share = tl.maximum(share, tl.load(pins, mask=is_between, other=float("-inf")))
+        scores = scores_at + (row.to(tl.int64) * heads + one) * groups * pages + page
+        for group in range(groups):
+            score = tl.load(scores + group * pages, mask=page < stop, other=float("-inf"))
+            share = tl.maximum(share, promised_share(score))
     if shares_at is not None:
         tl.store(shares_at + own + page, share, mask=page < stop)
     is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest, 32)
