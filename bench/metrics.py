@@ -43,6 +43,7 @@ METRICS: Mapping[str, Metric] = {
     "per_1k_s": SECONDS,
     "step_bytes": BYTES,
     "over_shortest": RATIO,
+    "hits": SHARE,
     "over_kept": RATIO,
     "over_equal": RATIO,
     # flat: the whole run, then each stage

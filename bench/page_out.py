@@ -11,7 +11,7 @@ from torch import Tensor
 from ringkv.cache.pages_body import PagesBody
 from ringkv.engine.engine import LocalEngine
 
-_SYNC, _PAGE_OUT = 4, 21  # MS_SYNC and MADV_PAGEOUT of Linux
+_SYNC, _PAGE_OUT, _MAP = 4, 21, 22  # MS_SYNC, MADV_PAGEOUT and MADV_POPULATE_READ of Linux
 _MOST = 0.2  # of the pages may stay in memory
 _TRIES = 8
 
@@ -33,6 +33,7 @@ def page_out(plane: Tensor) -> None:
         share = float(in_memory(plane).float().mean())
         if share <= _MOST:
             return
+        _checked(_system().madvise, *place, _MAP)  # only what the process has mapped is dropped
     raise OSError(f"the system keeps {share:.0%} of a file in memory that was to be paged out")
 
 

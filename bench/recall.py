@@ -6,8 +6,9 @@
 8 requests of so many tokens, a quarter of which a step reads. `full` reads all of them, `snapstream` has evicted the
 others. `arkvale` selects pages, and runs a second time with the pages that it does not read estimated. With --tier, it
 runs with its entries in files of that directory, which the operating system has in its cache, as after a prompt; then
-also cold: at least 80% of them are dropped from memory before each step. Entries are random. Policies take turns, each
-in an engine of its own. Run it on an idle machine.
+also cold: at least 80% of them are dropped from memory before each step. Both run again with pages prefetched one layer
+ahead: `hits` is the share of prefetched pages that the step then read, among them those that every step reads. Entries
+are random. Policies take turns, each in an engine of its own. Run it on an idle machine.
 """
 
 import argparse
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     tier: str = "memory"
     unread: Unread = "drop"
     is_cold: bool = False
+    prefetch: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class RecallFigure:
     seconds: float
     over_kept: float  # the step over snapstream's
     unread: Unread = "drop"
+    prefetch: bool = False
+    hits: float = 0.0  # the share of prefetched pages that the step read
 
 
 def cases(tokens: int, tier: str | None) -> Iterator[Case]:
@@ -61,8 +65,9 @@ def cases(tokens: int, tier: str | None) -> Iterator[Case]:
     yield Case("arkvale", tokens)
     yield Case("arkvale", tokens, unread="estimate")
     if tier:
-        yield Case("arkvale", tokens, tier)
-        yield Case("arkvale", tokens, tier, is_cold=True)
+        for prefetch in (False, True):
+            yield Case("arkvale", tokens, tier, prefetch=prefetch)
+            yield Case("arkvale", tokens, tier, is_cold=True, prefetch=prefetch)
     yield Case("full", tokens)
 
 
@@ -76,6 +81,7 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
         kv_tier=case.tier if case.policy == "arkvale" else None,
         kv_page=page if case.policy == "arkvale" else None,
         kv_unread=case.unread if case.policy == "arkvale" else None,
+        kv_prefetch=case.prefetch or None,
         prompt_tokens=case.live,
         output_tokens=STEPS + 1,
         prefix_store=0,
@@ -86,7 +92,13 @@ def measured(model: str, case: Case, tokens: int, graphs: str | None = None, pag
     fill(engine, case.live)
     tier = "memory" if case.tier == "memory" else "file, cold" if case.is_cold else "file"
     seconds = median(_cold_steps(engine) if case.is_cold else step_seconds(engine, STEPS, WARM))
-    return RecallFigure(case.policy, case.live, tier, engine.limits.slots_bytes, seconds, 1, case.unread)
+    own = case.unread, case.prefetch, _hits(engine)
+    return RecallFigure(case.policy, case.live, tier, engine.limits.slots_bytes, seconds, 1, *own)
+
+
+def _hits(engine: LocalEngine) -> float:
+    fetched = engine.fetched(0)
+    return fetched.prefetch_hits / fetched.prefetched if fetched and fetched.prefetched else 0.0
 
 
 def _cold_steps(engine: LocalEngine) -> list[float]:
@@ -102,7 +114,8 @@ def main() -> None:
             found[case].append(measured(args.model, case, args.tokens, page=args.page))
             gc.collect()
             one = found[case][-1]
-            print(f"round {turn + 1}: {case.policy}, {one.tier}, {case.unread}: {1e3 * one.seconds:.1f} ms", flush=True)
+            text = f"{case.policy}, {one.tier}, {case.unread}, prefetch {_fetching(one)}"
+            print(f"round {turn + 1}: {text}: {1e3 * one.seconds:.1f} ms", flush=True)
     kept = [one.seconds for one in found[every[0]]]
     figures = [_over(kept, rounds) for rounds in found.values()]
     workload = {
@@ -122,13 +135,14 @@ def _over(kept: Sequence[float], rounds: Sequence[RecallFigure]) -> RecallFigure
 
 
 def shown(figures: Sequence[RecallFigure]) -> str:
-    head = ("policy", "entries", "in", "unread pages", "bytes of slots in memory", "step", "over snapstream")
+    head = "policy", "entries", "in", "unread pages", "prefetch", "bytes in memory", "step", "over snapstream"
     lines = [
         (
             one.policy,
             f"{one.live:,}",
             one.tier,
             one.unread if one.policy == "arkvale" else "",
+            _fetching(one),
             f"{one.slots_bytes:,}",
             f"{1e3 * one.seconds:.1f} ms",
             f"{one.over_kept:.2f}x",
@@ -136,6 +150,10 @@ def shown(figures: Sequence[RecallFigure]) -> str:
         for one in figures
     ]
     return table(head, lines)
+
+
+def _fetching(one: RecallFigure) -> str:
+    return "off" if not one.prefetch else f"hits {one.hits:.0%}" if one.hits else "on"
 
 
 def _arguments() -> argparse.Namespace:

@@ -47,7 +47,7 @@ class Watch:
 
     page: int
     entries: int  # that slots hold at the end
-    counts: Tensor  # int32 [1, 4], of `decode_attend_pages`
+    counts: Tensor  # int32 [1, 5], of `decode_attend_pages`
     before: dict[int, Tensor] = field(default_factory=dict)  # of the step before, by layer
     found: dict[str, list[float]] = field(default_factory=dict)
 

@@ -41,6 +41,7 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     "dropped-qwen": {"kv_page": 16},
     **{f"estimate-{one}-qwen": {"kv_unread": "estimate"} for one in ("32", "later", "longbench", "30k")},
     "estimate-16-30k-qwen": {"kv_page": 16, "kv_unread": "estimate"},
+    "layer-later-qwen": {"kv_pages_by": "layer"},
 }
 OTHER_LATER_TASKS = (
     *("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_3", "niah_multiquery"),
@@ -248,6 +249,7 @@ ABOUT: Mapping[str, str] = {
     "estimate-qwen": "140 other UUIDs, a quarter read in pages of 16, unread pages estimated, Qwen2.5-Coder-1.5B",
     "estimate-32-qwen": "UUIDs of estimate-qwen in pages of 32 entries, unread pages estimated, Qwen2.5-Coder-1.5B",
     "estimate-later-qwen": "RULER of later-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
+    "layer-later-qwen": "RULER of later-qwen, pages selected for all heads of a layer, Qwen2.5-Coder-1.5B",
     "estimate-longbench-qwen": "LongBench of pages-longbench-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
     "dropped-qwen": "UUIDs of estimate-qwen, a quarter read in pages of 16, unread pages dropped, Qwen2.5-Coder-1.5B",
     "estimate-30k-qwen": "Pass keys of passkeys-30k-qwen, unread pages estimated, Qwen2.5-Coder-1.5B",
@@ -304,8 +306,9 @@ STUDIES: Mapping[str, Study] = {
         ("dropped-qwen", "estimate-32-qwen"),
         Study(QWEN, ("dictionary_140",), [Cell(PAGED, "4x")], (10_240,), ("next",), count=30, seed=12),
     ),
-    "estimate-later-qwen": Study(
-        QWEN, LATER_TASKS, [Cell(PAGED, one) for one in ("2x", "4x")], (4096,), ("next",), count=10, seed=7
+    **dict.fromkeys(
+        ("estimate-later-qwen", "layer-later-qwen"),
+        Study(QWEN, LATER_TASKS, [Cell(PAGED, one) for one in ("2x", "4x")], (4096,), ("next",), count=10, seed=7),
     ),
     **dict.fromkeys(
         ("estimate-30k-qwen", "estimate-16-30k-qwen"),

@@ -153,7 +153,7 @@ def _quarter_of_pages(scale: Scale, slots: int, entries: int) -> _Step:
     digests = digest(keys.unflatten(2, (-1, PAGE)), True)
     pins = torch.full(digests.shape[:3], -torch.inf, device=scale.device)
     pages = max(entries // PAGE // 4, FIRST + NEWEST + 1)
-    counts = torch.tensor([[pages, FIRST, NEWEST, 1]] * slots, dtype=torch.int32, device=scale.device)
+    counts = torch.tensor([[pages, FIRST, NEWEST, 1, 0]] * slots, dtype=torch.int32, device=scale.device)
     q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
     live, share = torch.full_like(slot, entries), min(1.0, pages * PAGE / entries)
     stored = keys, values, digests, pins, counts

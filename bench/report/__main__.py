@@ -26,7 +26,7 @@ from bench.report.kv_steps import kv_steps
 from bench.report.later import later
 from bench.report.models import models
 from bench.report.ranks import rank_answers, ranks
-from bench.report.recall import recall
+from bench.report.recall import prefetch, recall
 from bench.report.roles import roles
 from bench.report.sampling import sampling
 from bench.report.selections import selections
@@ -79,6 +79,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "kv_steps": partial(kv_steps, rows),
         "kv_rotation": partial(kv_rotation, rows),
         "recall": partial(recall, rows),
+        "prefetch": partial(prefetch, rows),
         "selections": partial(selections, rows),
         "sampling": partial(sampling, rows),
         "slots": partial(slot_formats.slots, rows, answers),

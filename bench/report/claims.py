@@ -188,6 +188,7 @@ def _recall_claims() -> Iterator[Claim]:
     for study, text, only, full in (
         ("later-qwen", "RULER, asked later: arkvale", "", ""),
         ("estimate-later-qwen", "RULER, asked later: arkvale, estimating,", "", "later-qwen"),
+        ("layer-later-qwen", "RULER, asked later: arkvale, selecting by layer,", "", "later-qwen"),
         ("later-others-qwen", "RULER's other 9 tasks, asked later: arkvale", "", ""),
         ("lookups-qwen", "640 registers, asked later: arkvale", "registers", ""),
         ("conversation-qwen", "registers, asked after another question: arkvale", "conversation", ""),

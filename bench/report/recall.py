@@ -22,7 +22,7 @@ def recall(rows: Sequence[ResultRow]) -> str:
             f"{one['over_kept']:.2f}x",
         )
         for one in sorted(runs, key=lambda one: ([*MODELS].index(one["model"]), -one["page"]))
-        if one["page"] == PAGES[0] or one["policy"] == "arkvale"
+        if (one["page"] == PAGES[0] or one["policy"] == "arkvale") and not one.get("prefetch")
     ]
     head = ("model", "machine", "policy", "entries", "slots in memory, MB", "step", "over `snapstream`")
     return machine_table(head, lines)
@@ -32,3 +32,23 @@ def _policy(one: ResultRow) -> str:
     pages = f"pages of {one['page']}" if one["page"] != PAGES[0] else ""
     estimated = "estimating" if one.get("unread") == "estimate" else ""
     return ", ".join(filter(None, (one["policy"], pages, estimated)))
+
+
+def prefetch(rows: Sequence[ResultRow]) -> str:
+    """Return the table of steps that prefetch from files, beside those that do not, from the newest runs."""
+    runs = newest([one for one in figures(rows, "recall") if one.get("prefetch") is not None], "model")
+    steps = {(one["model"], one["tier"], one["prefetch"]): one for one in runs if one["tier"] != "memory"}
+    lines = [
+        (
+            MODELS[model],
+            MACHINES[one["machine"]],
+            f"{one['live']:,} in {tier}",
+            f"{1e3 * steps[model, tier, False]['seconds']:.1f} ms",
+            f"{1e3 * one['seconds']:.1f} ms",
+            f"{one['seconds'] / steps[model, tier, False]['seconds']:.2f}x",
+            f"{one['hits']:.0%}" if one["hits"] else "",
+        )
+        for (model, tier, is_on), one in sorted(steps.items(), key=lambda item: [*MODELS].index(item[0][0]))
+        if is_on
+    ]
+    return machine_table(("model", "machine", "entries", "step", "prefetching", "ratio", "hits"), lines)

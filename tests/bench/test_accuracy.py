@@ -17,6 +17,7 @@ BESIDE_ANOTHER = {
     "dropped-qwen": "estimate-qwen",
     "estimate-32-qwen": "estimate-qwen",
     "estimate-later-qwen": "later-qwen",
+    "layer-later-qwen": "later-qwen",
     "estimate-longbench-qwen": "pages-longbench-qwen",
     "estimate-30k-qwen": "passkeys-30k-qwen",
     "estimate-16-30k-qwen": "passkeys-30k-qwen",

@@ -9,7 +9,7 @@ from bench.selections import Watch
 from tests.bench.report.made import measured
 
 PAGE, PAGES, SCALE = 4, 8, 8.0  # entries of a page, whole pages; one query is sure of its page
-COUNTS = torch.tensor([[4, 1, 2, 0]], dtype=torch.int32)  # of four pages that are read one is selected
+COUNTS = torch.tensor([[4, 1, 2, 0, 0]], dtype=torch.int32)  # of four pages that are read one is selected
 
 
 def towards(*pages: int) -> Tensor:

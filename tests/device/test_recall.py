@@ -50,6 +50,15 @@ def run(kind: Any, device: torch.device, hosts: list[Tensor], inputs: list[Any])
     return tuple(one.cpu() for one in found), [one.cpu().clone() for one in moved[3:]]
 
 
+def prefetched(device: torch.device, hosts: list[Tensor], inputs: list[Any]) -> list[Tensor]:
+    for own, new in zip(hosts, inputs[1:3], strict=True):
+        own.copy_(new)
+    moved = [inputs[0].to(device), *hosts, *(one.to(device) for one in inputs[3:])]
+    decode_attend_recall.prefetch_recall(*moved, SCALE)
+    torch.cuda.synchronize()
+    return [one.cpu().clone() for one in moved[1:]]
+
+
 def promised(device: torch.device, *inputs: Tensor) -> tuple[Tensor, Tensor]:
     """A `Promise` by the kernels, which `test_budgets` compares with the reference."""
     from ringkv.kernels.gpu.pages_attend import scores, selected
@@ -74,8 +83,9 @@ def test_random_steps_have_the_bits_of_kernels_that_read_all_pages_in_place(
     recall = partial(run, decode_attend_recall.decode_attend_recall, device, hosts)
     whole = partial(run, decode_attend_pages.decode_attend_pages, device, [])
     for rows, running in random_steps(slots, 300, most, seed=places):
-        slots.step(rows, running, recall, whole, partial(promised, device))
+        slots.step(rows, running, recall, whole, partial(prefetched, device, hosts), partial(promised, device))
     assert slots.recalls > 300
+    assert slots.hits > 100
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +100,9 @@ def test_an_engine_that_recalls_has_the_bits_of_one_with_all_pages_on_the_device
     device: torch.device, folder: Path, graphs: str
 ) -> None:
     found = []
-    for resident in (0, 9):
-        engine = build(tiny.config(folder, device=str(device), graphs=graphs, **PAGES, kv_resident=resident))
+    for resident, prefetch in ((0, False), (9, False), (9, True)):
+        places = {"kv_resident": resident, "kv_prefetch": prefetch}
+        engine = build(tiny.config(folder, device=str(device), graphs=graphs, **PAGES, **places))
         tiny.enter(engine, tiny.request(tiny.prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
         tiny.enter(engine, tiny.request(tiny.prompt(200)), slot=1)
         tokens, logits = tiny.decode(engine, 40, slot=1)
@@ -100,10 +111,13 @@ def test_an_engine_that_recalls_has_the_bits_of_one_with_all_pages_on_the_device
             (body,) = engine.batch.bodies
             assert isinstance(body, RecallBody)
             assert all(plane.is_pinned() for plane in body.planes)
-            assert engine.recalled(1) is not None
+            fetched = engine.fetched(1)
+            assert fetched is not None
+            assert prefetch == (fetched.prefetch_hits > 0)
             packet = engine.export(1)
             want = tiny.decode(engine, 20, slot=1)
             engine.restore(packet, 2)
             assert tiny.decode(engine, 20, slot=2)[0] == want[0]
-    assert found[0][0] == found[1][0]
-    assert torch.equal(found[0][1], found[1][1])
+    for other in found[1:]:
+        assert found[0][0] == other[0]
+        assert torch.equal(found[0][1], other[1])

@@ -70,6 +70,7 @@ def assembled(
     device: str = "cuda:0",
     chunk: int = CHUNK,
     slots: SlotFormat = PLAIN_SLOTS,
+    kv_prefetch: bool = False,
 ) -> LocalEngine:
     model = load_config(folder).with_slots(slots)
 
@@ -82,7 +83,7 @@ def assembled(
     drafts = 0 if model.shares_caches or slots.name == IN_CHUNKS or resident else 3
     formats = {"kv_format": slots.name, "kv_format_skip": slots.skip, "kv_resident": resident}
     chosen = {"device": device, "chunk": chunk, "dtype": str(dtype).removeprefix("torch."), "speculate": drafts}
-    config = tiny.config(folder, **chosen, **formats)
+    config = tiny.config(folder, **chosen, **formats, kv_prefetch=kv_prefetch)
     return assemble(config, model, weights, backend)
 
 
@@ -310,15 +311,19 @@ def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(kin
 
 def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
-    traced = Traced("decode")
+    traced = Traced("decode", "prefetch")
 
     def on_host(like: Tensor) -> Any:
         return lambda shape: torch.zeros(*shape, dtype=like.dtype)
 
     with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host):
-        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(pages=Pages(16, resident=3)))
+        engine = assembled(
+            tmp_path, torch.bfloat16, traced, slots=SlotFormat(pages=Pages(16, resident=3)), kv_prefetch=True
+        )
     (body,) = engine.batch.bodies
     assert {one.device.type for one in body.planes} == {"cpu"}
     assert {one.device.type for one in body.beside} == {"cuda"}
-    assert {*traced.outputs} == {"decode-global-3"}
-    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+    assert {*traced.outputs} == {"decode-global-3", "prefetch-global-3"}
+    found = {name: [(str(t.device), t.dtype) for t in out] for name, out in traced.outputs.items()}
+    assert found["decode-global-3"] == [("cuda:0", torch.bfloat16)]
+    assert found["prefetch-global-3"] == [("cuda:0", torch.int32)]

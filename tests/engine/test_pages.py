@@ -92,6 +92,12 @@ def test_the_pages_of_an_answer_are_those_that_its_steps_select(
     assert usage.heads is None
 
 
+def recalled(engine: LocalEngine, slot: int) -> int:
+    fetched = engine.fetched(slot)
+    assert fetched is not None
+    return fetched.recalled
+
+
 def ended(engine: LocalEngine, one: Request) -> Finished:
     loop = Loop(engine)
     events = loop.submit(one)
@@ -344,11 +350,11 @@ def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir
     drop(list(filed.batch.bodies[0].planes))
     filed.sample().read()
     filed.forward()
-    assert 0 < (filed.recalled(1) or 0) <= KV.budget // PAGE
-    assert filed.recalled(2) == 0
+    assert 0 < recalled(filed, 1) <= KV.budget // PAGE
+    assert recalled(filed, 2) == 0
     filed.release(1)
     tiny.enter(filed, tiny.request(tiny.prompt(200), kv=KV), slot=1)
-    assert filed.recalled(1) == 0
+    assert recalled(filed, 1) == 0
 
 
 def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:

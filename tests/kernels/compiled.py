@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from ringkv.base.cache_spec import CacheSpec, PlaneFormat
+from ringkv.base.cache_spec import FETCH_COUNTS, CacheSpec, PlaneFormat
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache.formats.registry import storage
 from ringkv.kernels.encoded_attend import EncodedPlanes
@@ -167,7 +167,8 @@ def recall_inputs(
     )
     slots = counts.shape[0]
     planes = _tensors([(slots, heads, places * page, width)] * 2, dtype)
-    maps = _tensors([(slots, heads, capacity // page), (slots, heads, places), (slots, heads)], torch.int32)
+    counts_of_maps = capacity // page, places, places, FETCH_COUNTS
+    maps = _tensors([(slots, heads, count) for count in counts_of_maps], torch.int32)
     return [q, k, v, *hosts, digests, pins, counts, *planes, *maps, slot, entry, live]
 
 

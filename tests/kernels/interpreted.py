@@ -49,7 +49,13 @@ def pages_attend(inputs: list[Any], cut: Cut, *means: torch.Tensor) -> tuple[Res
 
 def recall_attend(inputs: list[Any], cut: Cut) -> tuple[Result, list[torch.Tensor]]:
     """Run on the arguments of `decode_attend_recall`. Return the result, and all that may be written afterwards."""
-    return _run("decode_attend_recall", inputs, cut, "recall_attend"), inputs[3:13]
+    return _run("decode_attend_recall", inputs, cut, "recall_attend"), inputs[3:14]
+
+
+def recall_prefetch(inputs: list[Any]) -> list[torch.Tensor]:
+    """Run on the arguments of `prefetch_recall`. Return all that may be written, and what is between."""
+    _call("recall_attend", "prefetch_recall", *inputs, SCALE)
+    return inputs[1:]
 
 
 def pages_selected(inputs: list[torch.Tensor], page: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import FETCH_COUNTS
 from ringkv.kernels import decode_attend_pages
 from ringkv.kernels.decode_attend_pages import EVERY_PAGE, digest
 from tests.kernels.interpreted import SCALE
@@ -18,6 +19,8 @@ from tests.kernels.interpreted import SCALE
 SLOTS, HEADS, GROUPS, PAGE = 3, 2, 2, 16
 Attend = Callable[[list[Any]], tuple[tuple[Tensor, Tensor], list[Tensor]]]
 """Takes the arguments of an operator but the scale. Returns its result, and the tensors from its fourth one on."""
+Prefetch = Callable[[list[Any]], list[Tensor]]
+"""Takes the arguments of `prefetch_recall` but the scale. Returns the tensors from its second one on."""
 Promise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Takes q, digests, pins, counts, slot, live. Returns the selected pages and all shares, bool and float32 [B, H, P]."""
 
@@ -37,7 +40,7 @@ class Slots:
     """host: keys and values [S, H, C, D], digests, pins and counts. residents: the tensors of `Residents`.
 
     whole: keys, values and digests with all pages. live: entries of each slot. in_place: by slot and head the page in
-    each place; None if it is empty. recalled: by slot and head.
+    each place; None if it is empty. fetched: by slot and head, as `Residents` has it. guessed: the pages of a guess.
     """
 
     host: list[Tensor]
@@ -45,8 +48,10 @@ class Slots:
     whole: list[Tensor]
     live: list[int]
     in_place: dict[tuple[int, int], list[int | None]]
-    recalled: dict[tuple[int, int], int]
+    fetched: dict[tuple[int, int], list[int]]
+    guessed: dict[tuple[int, int], set[int]]
     recalls: int = 0  # of all requests
+    hits: int = 0
 
     @classmethod
     def new(cls, pages: int, places: int, width: int, dtype: torch.dtype) -> "Slots":
@@ -54,14 +59,16 @@ class Slots:
         digests = torch.zeros(SLOTS, HEADS, pages, 2, width, dtype=dtype)
         device = [torch.zeros(SLOTS, HEADS, places * PAGE, width, dtype=dtype) for _ in range(2)]
         maps = [torch.full((SLOTS, HEADS, count), -1, dtype=torch.int32) for count in (pages, places)]
+        counts = [torch.zeros(SLOTS, HEADS, count, dtype=torch.int32) for count in (places, FETCH_COUNTS)]
         heads = list(product(range(SLOTS), range(HEADS)))
         return cls(
             [*planes, digests, torch.zeros(SLOTS, HEADS, pages), torch.zeros(SLOTS, 5, dtype=torch.int32)],
-            [*device, *maps, torch.zeros(SLOTS, HEADS, dtype=torch.int32)],
+            [*device, *maps, *counts],
             [one.nan_to_num(7.0) for one in (*planes, digests)],
             [0] * SLOTS,
             {one: [None] * places for one in heads},
-            dict.fromkeys(heads, 0),
+            {one: [0] * FETCH_COUNTS for one in heads},
+            {one: set() for one in heads},
         )
 
     @property
@@ -84,25 +91,42 @@ class Slots:
             pins[slot, range(HEADS), torch.randint(leading, stop, (HEADS,))] = float("inf")
         for one in self.residents[2:4]:
             one[slot] = -1
-        self.residents[4][slot], self.live[slot] = 0, live
+        for one in self.residents[4:]:
+            one[slot] = 0
+        self.live[slot] = live
         for head in range(HEADS):
-            self.in_place[slot, head], self.recalled[slot, head] = [None] * self.residents[3].shape[2], 0
+            self.in_place[slot, head] = [None] * self.residents[3].shape[2]
+            self.fetched[slot, head], self.guessed[slot, head] = [0] * FETCH_COUNTS, set()
 
     def step(
-        self, rows: list[int], running: set[int], recall: Attend, whole: Attend, promised: Promise = promised
+        self,
+        rows: list[int],
+        running: set[int],
+        recall: Attend,
+        whole: Attend,
+        prefetch: Prefetch,
+        promised: Promise = promised,
     ) -> None:
         """Run a step for slots of which only some are running, and compare everything.
+
+        Half of the steps are guessed before, by other queries.
 
         `promised` rounds as `recall` does: pages that each dominate a head have shares that only rounding orders.
         """
         q, k, v, *numbers = self.tokens(rows, running)
         slot, _, live = numbers
+        if bool(torch.randint(2, ())):
+            guess = (q.float() + 2 * torch.randn(q.shape)).to(q.dtype)
+            selection = promised(guess, self.whole[2], *self.host[3:5], slot, live)
+            after = prefetch([guess, *self.host, *self.residents, slot, live])
+            self.host, self.residents = after[:5], after[5:11]
+            self._simulate(rows, running, *selection, is_guess=True)
         seen, share = promised(q, self.whole[2], *self.host[3:5], slot, live)
         known = [*self.whole, *self.host[3:5]]
         want, after = whole([q, k, v, *known, *numbers])
         self.whole = after[:3]
         found, after = recall([q, k, v, *self.host, *self.residents, *numbers])
-        self.host, self.residents = after[:5], after[5:10]
+        self.host, self.residents = after[:5], after[5:11]
         for one, other in zip(found, want, strict=True):
             assert torch.equal(one, other)
         assert torch.equal(self.host[2], self.whole[2])
@@ -112,13 +136,14 @@ class Slots:
 
     def check(self, slot: int) -> None:
         """Compare the maps with the simulation, and all copies with what was written."""
-        *planes, place_of, page_in, recalled = self.residents
+        *planes, place_of, page_in, guessed, fetched = self.residents
+        assert not guessed[slot].any()
         for head in range(HEADS):
             held, places = self.in_place[slot, head], place_of[slot, head].tolist()
             assert page_in[slot, head].tolist() == [-1 if page is None else page for page in held]
             assert [page for page, place in enumerate(places) if place >= 0] == sorted(p for p in held if p is not None)
             assert all(page is None or places[page] == place for place, page in enumerate(held))
-            assert int(recalled[slot, head]) == self.recalled[slot, head]
+            assert fetched[slot, head].tolist() == self.fetched[slot, head]
             for plane, host, whole in zip(planes, self.host, self.whole, strict=False):
                 written = whole[slot, head, : self.live[slot]]
                 assert torch.equal(host[slot, head, : self.live[slot]], written)
@@ -136,7 +161,9 @@ class Slots:
         live = torch.tensor([self.live[slot] if slot in running else 0 for slot in rows]).int()
         return [*(one.to(dtype) for one in vectors), torch.tensor(rows).int(), (live - 1).clamp(min=0), live]
 
-    def _simulate(self, rows: list[int], running: set[int], seen: Tensor, shares: Tensor) -> None:
+    def _simulate(
+        self, rows: list[int], running: set[int], seen: Tensor, shares: Tensor, is_guess: bool = False
+    ) -> None:
         for (row, slot), head in product(enumerate(rows), range(HEADS)):
             if slot not in running:
                 continue
@@ -150,9 +177,12 @@ class Slots:
             others = sorted(rank for rank, page in zip(ranks, held, strict=True) if page not in read)
             for page, place in zip(wanted, sorted(place for *_, place in others[: len(wanted)]), strict=True):
                 held[place] = page
-            recalls = sum(page * PAGE + 1 < live for page in wanted)
-            self.recalled[slot, head] += recalls
-            self.recalls += recalls
+            moved = {page for page in wanted if page * PAGE + 1 < live}
+            hits = 0 if is_guess else len(self.guessed[slot, head] & {*read})
+            self.guessed[slot, head] = moved if is_guess else set()
+            self.fetched[slot, head][int(is_guess)] += len(moved)
+            self.fetched[slot, head][2] += hits
+            self.recalls, self.hits = self.recalls + len(moved), self.hits + hits
             total = -(-live // PAGE)
             _, leading, newest, *_ = self.host[4][slot].tolist()
             assert {*range(min(leading, total)), *range(max(0, total - newest), total)} <= {*held}

@@ -19,9 +19,15 @@ def whole(inputs: list[Any]) -> tuple[tuple[Tensor, Tensor], list[Tensor]]:
     return decode_attend_pages.reference(*inputs, SCALE), inputs[3:]
 
 
+def prefetch(inputs: list[Any]) -> list[Tensor]:
+    decode_attend_recall.prefetch_reference(*inputs, SCALE)
+    return inputs[1:]
+
+
 @pytest.mark.parametrize(("places", "most"), [(6, 6), (9, 5)])
 def test_hundreds_of_random_steps_have_the_bits_of_slots_with_all_pages(places: int, most: int) -> None:
     slots = Slots.new(14, places, 32, torch.float32)
     for rows, running in random_steps(slots, 300, most, places):
-        slots.step(rows, running, recall, whole)
+        slots.step(rows, running, recall, whole, prefetch)
     assert slots.recalls > 300
+    assert slots.hits > 100

@@ -1,6 +1,7 @@
 """Planes in files: what steps count as missing from memory, against what the system says that it holds."""
 
 import mmap
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ringkv.base.kv import SINKS
 from ringkv.cache.tier import on_disk
 from ringkv.kernels import decode_attend_pages as plain
 from ringkv.kernels.decode_attend_pages_int8 import decode_attend_pages_int8
+from ringkv.kernels.prefetch_pages import prefetch_pages
 from ringkv.kernels.read_ahead import read_ahead
 
 LAYERS, SLOTS, HEADS, ENTRIES, WIDTH, LIVE = 2, 2, 3, 1024, 64, 1000
@@ -57,6 +59,15 @@ class Step:
         scores = plain.scores(self.q, self.digests[rows]) * SCALE
         return plain.selected(scores, self.pins[rows], self.counts[rows], LIVES, self.page)[rows.argsort()]
 
+    def guessed(self, planes: list[Tensor], q: Tensor) -> Tensor:
+        """Prefetch for other queries; returns what they select."""
+        selected = prefetch_pages(q, planes, self.digests, self.pins, self.counts, SLOT, LIVES, SCALE)
+        other = Step(self.page)
+        other.q, other.digests = q, self.digests
+        found = other.selected()
+        assert torch.equal(selected[SLOT.long().argsort()], found.sum(-1).int())
+        return found
+
     def whole(self, plane: Tensor) -> Tensor:
         """Return bool [S, H, P]: the pages of a layer's plane that are in memory whole, by what the system says."""
         size = self.page * plane[0, 0, 0].numel() * plane.element_size()
@@ -64,6 +75,10 @@ class Step:
         held = in_memory(plane).view(SLOTS, HEADS, -1)
         touched = [range(i * size // mmap.PAGESIZE, ((i + 1) * size - 1) // mmap.PAGESIZE + 1) for i in range(pages)]
         return torch.stack([held[..., list(one)].all(-1) for one in touched], -1)
+
+    def held(self, planes: list[Tensor]) -> Tensor:
+        """Return bool [S, H, P]: the pages that are in memory whole in all planes."""
+        return torch.stack([self.whole(one) for one in planes]).all(0)
 
 
 def drop(planes: list[Tensor]) -> None:
@@ -82,13 +97,45 @@ def test_selected_pages_that_are_not_in_memory_are_counted(tmp_path: Path, make,
     recalled = read_ahead(planes)
     drop(planes[len(planes) // 2 if has_keys else 0 :])
     layer = [one[1] for one in planes]
-    missing = (step.selected() & ~torch.stack([step.whole(one) for one in layer]).all(0)).sum(-1)
+    missing = (step.selected() & ~step.held(layer)).sum(-1)
     step.run(layer)
     assert recalled is not None
-    assert torch.equal(recalled, torch.stack((torch.zeros_like(missing), missing)).int())
+    assert not recalled[0].any()
+    assert not recalled[..., 1:].any()
+    assert torch.equal(recalled[1, ..., 0], missing.int())
     assert missing.sum() > step.selected().sum() // 2
     step.run(layer)
-    assert torch.equal(recalled[1], missing.int())
+    assert torch.equal(recalled[1, ..., 0], missing.int())
+
+
+@pytest.mark.parametrize("page", [16, 32])
+@pytest.mark.parametrize("make", [plain_planes, int8_planes])
+def test_prefetched_pages_that_the_step_reads_are_hits_and_no_others_are_recalled(  # type: ignore[no-untyped-def]
+    tmp_path: Path, make, page: int
+) -> None:
+    planes, step = make(tmp_path), Step(page)
+    fetched = read_ahead(planes)
+    drop(planes)
+    layer = [one[1] for one in planes]
+    missing = ~step.held(layer)
+    guess = step.guessed(layer, step.q + torch.randn_like(step.q)) & missing
+    deadline = time.monotonic() + 10
+    while (guess & ~step.held(layer)).any() and time.monotonic() < deadline:  # until the system has read them
+        time.sleep(0.01)
+    held, selected = step.held(layer), step.selected()
+    step.run(layer)
+    want = torch.stack(((selected & ~held).sum(-1), guess.sum(-1), (selected & guess).sum(-1)), -1)
+    assert fetched is not None
+    assert torch.equal(fetched[1], want.int())
+    assert 0 < want[..., 2].sum() < want[..., 1].sum()
+    assert want[..., 0].sum() > 0
+    step.run(layer)
+    assert torch.equal(fetched[1], want.int())
+
+
+def test_guesses_for_planes_in_memory_select_and_fetch_nothing() -> None:
+    step, planes = Step(32), [torch.randn(SLOTS, HEADS, ENTRIES, WIDTH).bfloat16() for _ in range(2)]
+    assert step.guessed(planes, step.q).any()
 
 
 def test_a_step_over_files_has_the_bits_of_one_over_memory(tmp_path: Path) -> None:

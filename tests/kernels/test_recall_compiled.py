@@ -1,6 +1,7 @@
 """The Triton kernels that recall pages, compiled for each GPU generation; no device needed."""
 
 import re
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+from ringkv.kernels.gpu import recall_attend
 from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.decode_attend import tile, usual_tiling
 from ringkv.kernels.gpu.merge_splits import merge_splits
@@ -17,7 +19,7 @@ from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.pages_attend import decode_attend_pages
 from ringkv.kernels.gpu.pages_split import pages_split
 from ringkv.kernels.gpu.place_pages import place_pages
-from ringkv.kernels.gpu.recall_attend import MOVERS, decode_attend_recall, place
+from ringkv.kernels.gpu.recall_attend import MOVERS, decode_attend_recall, place, prefetch_recall
 from ringkv.kernels.gpu.score_pages import score_pages
 from ringkv.kernels.gpu.select_pages import select_pages
 from tests.kernels.compiled import absent_device, pages_inputs, recall_inputs, stack_bytes
@@ -39,6 +41,19 @@ def test_they_compile_and_spill_nothing(
         assert dict(absent.launches)["move_pages"] == (MOVERS, *tensors[1].shape[1::-1])
         if capability < 100:  # Triton's cuobjdump is older
             assert {stack_bytes(one, tmp_path) for kernel in KERNELS for one in absent.made(kernel)} == {0}
+
+
+@pytest.mark.parametrize(("capability", "dtype", "width", "groups"), SHAPES)
+def test_guesses_compile_and_spill_nothing(
+    capability: int, dtype: torch.dtype, width: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall_attend, "fork", lambda *_: nullcontext())  # torch has no streams here
+    with absent_device(capability) as absent:
+        q, _, _, *others, slot, _, live = recall_inputs(dtype, groups, width)
+        assert prefetch_recall(q, *others, slot, live, SCALE).shape == q.shape[:2]
+        assert [name for name, _ in absent.launches] == [kernel.fn.__name__ for kernel in KERNELS[:4]]
+        if capability < 100:  # Triton's cuobjdump is older
+            assert {stack_bytes(one, tmp_path) for kernel in KERNELS[:4] for one in absent.made(kernel)} == {0}
 
 
 def test_attention_is_cut_as_if_all_pages_were_on_the_device() -> None:
@@ -69,12 +84,14 @@ def test_places_of_few_and_of_many_pages_are_found_in_registers(
     capacity: int, page: int, places: int, tmp_path: Path
 ) -> None:
     with absent_device(90) as absent:
-        q, *_, place_of, page_in, recalled, slot, _, live = recall_inputs(
+        q, *_, place_of, page_in, guessed, fetched, slot, _, live = recall_inputs(
             BF16, 4, 128, page, capacity=capacity, places=places
         )
         pages = q.new_empty(*q.shape[:2], place_of.shape[2], dtype=torch.int32)
-        place(pages, live, pages.float(), slot, live, place_of, page_in, recalled, page)
-        assert {stack_bytes(made, tmp_path) for made in absent.made(place_pages)} == {0}
+        for is_guess in (False, True):
+            place(pages, live, pages.float(), slot, live, place_of, page_in, guessed, fetched, page, is_guess)
+        found = absent.made(place_pages)
+        assert [stack_bytes(made, tmp_path) for made in found] == [0, 0]
 
 
 def test_slots_beyond_32_bits_are_addressed() -> None:

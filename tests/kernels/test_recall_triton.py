@@ -23,15 +23,20 @@ def run(pool: ProcessPoolExecutor, name: str, inputs: list[Any]) -> tuple[tuple[
     return found
 
 
+def prefetch(pool: ProcessPoolExecutor, inputs: list[Any]) -> list[Tensor]:
+    return pool.submit(interpreted.recall_prefetch, inputs).result()
+
+
 @pytest.mark.parametrize(("dtype", "width", "places", "most"), [(torch.float32, 48, 6, 6), (torch.float16, 32, 9, 5)])
 def test_random_steps_have_the_bits_of_kernels_that_read_all_pages_in_place(
     pool: ProcessPoolExecutor, dtype: torch.dtype, width: int, places: int, most: int
 ) -> None:
     slots = Slots.new(12, places, width, dtype)
     recall, whole = (partial(run, pool, name) for name in ("recall_attend", "pages_attend"))
-    for rows, running in random_steps(slots, 5, most, seed=places):
-        slots.step(rows, running, recall, whole)
+    for rows, running in random_steps(slots, 8, most, seed=places):
+        slots.step(rows, running, recall, whole, partial(prefetch, pool))
     assert slots.recalls > 20
+    assert slots.hits > 0
 
 
 def test_without_new_keys_pages_are_recalled_and_nothing_is_written(pool: ProcessPoolExecutor) -> None:
@@ -41,7 +46,7 @@ def test_without_new_keys_pages_are_recalled_and_nothing_is_written(pool: Proces
     q, k, v, *numbers = slots.tokens(rows, running)
     inputs = [q, k, v, *slots.host, *slots.residents, *numbers]
     (out, _), after = run(pool, "recall_attend", inputs)
-    (again, _), later = run(pool, "recall_attend", [q, None, None, *after[:10], *numbers])
+    (again, _), later = run(pool, "recall_attend", [q, None, None, *after[:11], *numbers])
     torch.testing.assert_close(again, out, atol=2e-6, rtol=2e-6)
     for one, other in zip(later[:8], after[:8], strict=True):
         assert torch.equal(one.nan_to_num(), other.nan_to_num())

@@ -114,12 +114,29 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
     ("options", "message"),
     [
         (Options(kv_page=16), "kv_page 16 is for kv_policy arkvale, and it is snapstream; choose arkvale, or snapkv"),
+        (Options(kv_prefetch=True), "kv_prefetch is for kv_policy arkvale, and it is snapstream; choose arkvale"),
         (Options(kv_read=512), "kv_read 512 is for kv_policy snapkv, and it is snapstream; choose snapkv, or leave"),
         (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier /tmp is for kv_policy arkvale, and it is snapkv"),
         (Options(kv_policy="snapkv", kv_read=512, kv_format="fp8"), "nor is kv_read; choose plain or int8"),
         (Options(kv_policy="arkvale", kv_page=20), "kv_page is 20; it must be one of 32, 16"),
         (Options(kv_policy="arkvale", kv_pages_by="row"), "kv_pages_by is 'row'; it must be one of head, layer"),
         (Options(kv_policy="arkvale", kv_unread="no"), "kv_unread is 'no'; it must be one of drop, estimate"),
+        (
+            Options(kv_policy="arkvale", kv_prefetch=True),
+            "kv_prefetch fetches pages from kv_tier, and steps",
+        ),
+        (
+            Options(kv_policy="arkvale", kv_prefetch=True, kv_tier="memory"),
+            "leave it out, or choose a directory as kv_tier",
+        ),
+        (
+            Options(kv_policy="arkvale", kv_prefetch=True, kv_tier="/tmp", speculate=3),
+            "speculate 3 is not implemented with kv_prefetch; choose 0, or leave kv_prefetch out",
+        ),
+        (
+            Options(kv_policy="arkvale", kv_pages_by="layer", tensor_parallel=3),
+            "kv_pages_by layer is not implemented for heads on 3 ranks, which would select their own pages; choose",
+        ),
         (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier /nowhere is not a directory; create it, or choose"),
         (Options(kv_policy="arkvale", kv_format="int4"), "kv_policy arkvale is not implemented for kv_format int4"),
         (Options(kv_policy="arkvale", kv_heads="global"), "arkvale keeps every token, so heads are equal"),

@@ -36,6 +36,8 @@ def test_a_tier_is_for_arkvale_whatever_fits(tmp_path: Path) -> None:
     found = resolved(slots=4, kv_policy="auto", kv_tier=str(tmp_path), memory=need)
     assert (found.kv.policy, found.kv_tier) == ("arkvale", tmp_path)
     assert decide(Attempt("arkvale", "no memory"), has_pages=True).policy == "arkvale"
+    for policy in ("auto", "full"):
+        assert resolved(slots=4, kv_policy=policy, kv_prefetch=False).kv.policy == "full"  # which says nothing
 
 
 def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
@@ -55,7 +57,8 @@ def test_a_conversation_that_evicts_keeps_what_later_questions_need() -> None:
     found = resolved(**chat, kv_policy="auto", memory=memory)
     assert (found.kv.policy, found.kv.select.name, found.kv.heads) == ("snapstream", "kvzip", "global")
     assert found.kv_why.endswith("; kv_select kvzip keeps what the next turns may ask for")
-    for other, select in (({"kv_turns": None}, "snapkv"), ({"kv_select": "keydiff"}, "keydiff")):
+    others = ({"kv_turns": None}, "snapkv"), ({"kv_select": "keydiff"}, "keydiff"), ({"kv_elastic": False}, "snapkv")
+    for other, select in others:
         kept = resolved(**{**chat, **other}, kv_policy="auto", memory=memory)
         assert (kept.kv.policy, kept.kv.select.name, kept.kv.heads) == ("snapstream", select, "equal")
     assert resolved(**chat, kv_policy="auto", kv_budget=1024).kv.policy == "arkvale"

@@ -74,7 +74,7 @@ def test_slots_whose_pages_are_recalled_fit_to_the_byte_on_the_gpu_and_in_its_ho
     """A step reads 64 pages of 32, and 128 are on the GPU; digests take two vectors for each of 1,056 pages."""
     chosen = {"kv_policy": "arkvale", "kv_tier": "memory", "slots": 4, "prompt_tokens": 32_768}
     entries, layers, heads = 32_768 + 1024, 32, 8
-    maps = 4 * (2 * entries // 32 + 128 + 1)  # with a pin for each page
+    maps = 4 * (2 * entries // 32 + 2 * 128 + 3)  # with a pin for each page
     slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 20)
     device = device_need(0, 32_768) + 4 * (slot + SAMPLER)
     host = RESERVE + 4 * entries * TOKEN

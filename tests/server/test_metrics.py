@@ -5,7 +5,9 @@ import pytest
 import toy
 
 from ringkv.base.engine import RankBytes
+from ringkv.base.events import KVUsage, PageUsage, Usage
 from ringkv.server.engine_metrics import RankGauge
+from ringkv.server.metrics import Metrics
 from tests.server.conftest import Served
 
 
@@ -26,6 +28,14 @@ def test_kept_and_evicted_tokens_and_wraps_are_counted(fresh: Served) -> None:
     for name in ("kept", "evicted"):
         assert fresh.metric(f"ringkv_kv_{name}_tokens_total") == sum(one[name] for one in usage) > 0
     assert fresh.metric("ringkv_kv_ring_wraps_total") == sum(one["ring_wraps"] for one in usage) > 0
+
+
+def test_pages_of_an_answer_are_counted_by_name() -> None:
+    pages = PageUsage(held=60, resident=50, step=20, read=7, skipped=8, recalled=1, prefetched=4, prefetch_hits=3)
+    metrics = Metrics().of("model")
+    metrics.finished(Usage(3, 4, KVUsage("arkvale", 1, 2, 3, 4, 5, pages)))
+    names = ("read", "skipped", "recalled", "prefetched", "prefetch_hits")
+    assert [metrics.count(f"kv_pages_{name}") for name in names] == [7, 8, 1, 4, 3]
 
 
 def test_cached_tokens_count_once_for_all_answers_to_a_prompt(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ def test_the_caches_of_all_choices_are_summed() -> None:
 
 
 def test_pages_and_heads_are_summed_and_left_out_if_there_are_none() -> None:
-    paged = KVUsage("arkvale", 1, 2, 3, 4, 5, PageUsage(held=6, resident=5, step=2, read=7, skipped=8, recalled=1))
+    pages = PageUsage(held=6, resident=5, step=2, read=7, skipped=8, recalled=1, prefetched=4, prefetch_hits=3)
+    paged = KVUsage("arkvale", 1, 2, 3, 4, 5, pages)
     counter = UsageCounter(prompt_tokens=3)
     counter.add(0, last_output(paged))
     counter.add(1, last_output(paged))
@@ -39,6 +40,8 @@ def test_pages_and_heads_are_summed_and_left_out_if_there_are_none() -> None:
         "read": 14,
         "skipped": 16,
         "recalled": 2,
+        "prefetched": 8,
+        "prefetch_hits": 6,
     }
     assert "heads" not in counter.usage()["kv"]
 

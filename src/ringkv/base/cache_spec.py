@@ -48,7 +48,8 @@ COUNTS_BYTES = 20  # of five int32: what a step reads of a slot in pages
 MEANS = 16  # mean values that such a slot keeps if pages are estimated; more than the tokens of a step with drafts
 MEAN_BYTES = 4 * MEANS  # of an element of them, float32
 PIN_BYTES = 4  # of a page and head of such a slot, float32
-MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or how many were recalled
+MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, whether a guess is, or a count
+FETCH_COUNTS = 3  # numbers of a slot and head: pages recalled, prefetched, and of these read
 HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
 POSITION_BYTES = 4  # of an entry whose position reviews need, int32
 NOTED_BYTES = POSITION_BYTES + 4 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
@@ -327,9 +328,9 @@ class LayerGroup(NamedTuple):
         if self.by_head:
             return PLACE_BYTES * self.spec.key.heads
         if self.pages:
-            count, key = entries // self.pages.size, self.spec.key
+            count, resident, key = entries // self.pages.size, self.pages.resident, self.spec.key
             page = 2 * item * key.elements + PIN_BYTES * key.heads
-            maps = MAP_BYTES * key.heads * (count + self.pages.resident + 1) if self.pages.resident else 0
+            maps = MAP_BYTES * key.heads * (count + 2 * resident + FETCH_COUNTS) if resident else 0
             means = MEAN_BYTES * key.elements if self.pages.estimated else 0
             return count * page + maps + means + COUNTS_BYTES
         if self.review:

@@ -43,6 +43,7 @@ class EngineConfig:
     kv_pages_by: PagesBy = "head"  # what selects pages: each head, or a layer's heads together
     kv_unread: Unread = "drop"  # what attention makes of pages that a step does not read
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
+    kv_prefetch: bool = False  # fetch pages for the next layer while a layer decodes
     kv_resident: int = 0  # pages of each head on a GPU, if all are in the host's memory; 0: all are on the device
     head_shares: HeadShares = ()  # of kv_heads profile; () if there is no profile of the model's heads
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts

@@ -1,21 +1,35 @@
 """Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "abort"]
 
 
+class FetchedPages(NamedTuple):
+    """Pages that the steps of one request have fetched from a GPU's host or from files: a mean over layers and heads.
+
+    recalled: those that a step had selected. prefetched: those that a guess had, one layer ahead. prefetch_hits: of
+    these, those that the step then read, some of which every step reads.
+    """
+
+    recalled: int
+    prefetched: int
+    prefetch_hits: int
+
+
 @dataclass(frozen=True)
 class PageUsage:
-    """Pages of one request's slot, per layer and key-value head. `recalled` is a mean over these."""
+    """Pages of one request's slot, per layer and key-value head. The last three are those of `FetchedPages`."""
 
     held: int  # pages that hold its tokens
     resident: int  # of them, those that stay where steps read them: not in a GPU's host, and not in files
     step: int  # pages that a step reads at most
     read: int  # pages that all steps of the answer have read
     skipped: int  # pages that they have not
-    recalled: int = 0  # pages that they copied from a GPU's host, or that were not in memory but in a file
+    recalled: int = 0
+    prefetched: int = 0
+    prefetch_hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,11 +106,11 @@ class Finished:
     reason: FinishReason
     usage: Usage
 
-    def with_recalled(self, pages: int) -> "Finished":
+    def with_fetched(self, pages: FetchedPages) -> "Finished":
         kv = self.usage.kv
         if kv.pages is None:
             return self
-        return replace(self, usage=replace(self.usage, kv=replace(kv, pages=replace(kv.pages, recalled=pages))))
+        return replace(self, usage=replace(self.usage, kv=replace(kv, pages=replace(kv.pages, **pages._asdict()))))
 
 
 @dataclass(frozen=True)

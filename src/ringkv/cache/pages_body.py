@@ -31,7 +31,7 @@ EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 class PagesBody(Body):
     """Beside the planes, and the centers of encoded keys, are the digests [L, R, H, P, 2, D], pins float32 [L, R, H, P]
     and counts int32 [L, R, 5] of `decode_attend_pages`, and before them the means float32 [L, R, H, MEANS, D] of
-    `add_unread_pages`, if there are any. from_disk: of planes in files, int32 [L, R, H], see `read_ahead`.
+    `add_unread_pages`, if there are any. from_disk: int32 [L, R, H, FETCH_COUNTS] of planes in files, see `read_ahead`.
     """
 
     from_disk: Tensor | None = None
@@ -70,8 +70,8 @@ class PagesBody(Body):
         return self.beside[-4] if pages_of(self.group).estimated else None
 
     @property
-    def recalled(self) -> Tensor | None:
-        """Pages that steps have selected and did not find in memory, int32 [L, R, H]; None if all are there."""
+    def fetched(self) -> Tensor | None:
+        """Pages that steps have fetched, int32 [L, R, H, FETCH_COUNTS]; None if all are where steps read them."""
         return self.from_disk
 
     @property
@@ -141,8 +141,8 @@ class PagesBody(Body):
         held, counts = -(-layout.live(layout.prompt) // size), PageCounts.of(layout, size)
         for at, count in enumerate(counts or EVERYTHING):
             self.counts[:, row, at] = count
-        if self.recalled is not None:
-            self.recalled[:, row] = 0
+        if self.fetched is not None:
+            self.fetched[:, row] = 0
         votes = self.pins[:, row].clone()
         self.pins[:, row] = float("-inf")
         if counts:

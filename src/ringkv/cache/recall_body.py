@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import FETCH_COUNTS, LayerGroup
 from ringkv.base.kv import Layout
 from ringkv.cache.body import Body, Entries, Planes
 from ringkv.cache.formats.earlier import Earlier
@@ -23,8 +23,8 @@ from ringkv.kernels.take_rows import take_rows
 @dataclass(frozen=True)
 class RecallBody(PagesBody):
     """Planes are in the host's memory. Beside them, on the GPU, are what a `PagesBody` has, and the `Residents` of
-    `decode_attend_recall`: keys and values [L, R, H, N * page, D], maps int32 [L, R, H, P] and [L, R, H, N], and counts
-    of recalled pages int32 [L, R, H].
+    `decode_attend_recall`: keys and values [L, R, H, N * page, D], maps int32 [L, R, H, P] and [L, R, H, N], guessed
+    places int32 [L, R, H, N] and counts of fetched pages int32 [L, R, H, FETCH_COUNTS].
 
     A row that was filled has no pages on the GPU: the first step recalls those that its queries select.
     """
@@ -37,8 +37,9 @@ class RecallBody(PagesBody):
         pages, heads = pages_of(group), group.spec.key.heads
         first = len(group.layers), rows, heads
         planes = (allocate((*first, pages.resident * pages.size, plane.width)) for plane in group.spec.planes)
-        maps = (allocate((*first, count), dtype=torch.int32) for count in (entries // pages.size, pages.resident))
-        return cls(group, paged.planes, (*paged.beside, *planes, *maps, allocate(first, dtype=torch.int32)))
+        counts = entries // pages.size, pages.resident, pages.resident, FETCH_COUNTS
+        maps = (allocate((*first, count), dtype=torch.int32) for count in counts)
+        return cls(group, paged.planes, (*paged.beside, *planes, *maps))
 
     @property
     def device(self) -> torch.device:
@@ -58,7 +59,7 @@ class RecallBody(PagesBody):
         return self.beside[2]
 
     @property
-    def recalled(self) -> Tensor:
+    def fetched(self) -> Tensor:
         return self.beside[-1]
 
     @property
@@ -99,8 +100,9 @@ class RecallBody(PagesBody):
 
     def place(self, row: int, layout: Layout) -> None:
         super().place(row, layout)
-        *_, place_of, page_in, _ = self.beside
+        *_, place_of, page_in, guessed, _ = self.beside
         place_of[:, row] = page_in[:, row] = -1
+        guessed[:, row] = 0
 
     def read(self, row: int, entries: Entries) -> Planes:
         return super().read(row, entries if isinstance(entries, slice) else entries.to(self.planes[0].device))

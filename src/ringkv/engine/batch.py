@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.engine import Packet
+from ringkv.base.events import FetchedPages
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
@@ -20,6 +21,7 @@ from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Fed, RowNumbers
+from ringkv.engine.prefetch import Prefetch
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
@@ -33,9 +35,15 @@ class Batch:
     """All slots and the steps that run on them. Memory is allocated and steps are captured when it is built."""
 
     def __init__(
-        self, decoder: Decoder, weights: ModelWeights, bodies: tuple[Body, ...], programs: Programs, capture: Capture
+        self,
+        decoder: Decoder,
+        weights: ModelWeights,
+        bodies: tuple[Body, ...],
+        programs: Programs,
+        capture: Capture,
+        prefetches: Sequence[Prefetch | None],
     ) -> None:
-        """bodies: one per group of layers, with a row per slot of this rank."""
+        """bodies: one per group of layers, with a row per slot of this rank. prefetches: run before each layer."""
         self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
         self._share, device, vocab = SlotShare(decoder.config.slot_share), bodies[0].device, decoder.config.vocab_size
         count = bodies[0].rows * self._share.ranks
@@ -52,6 +60,7 @@ class Batch:
             [*bodies[place.group].layer(place.row), *layer.values()]
             for layer, place in zip(weights.layers, decoder.places, strict=True)
         ]
+        self.prefetches = prefetches
         self._rows = torch.arange(count, device=device)  # the slots of a step, first
         self._run_forward = _steps(programs.decode.sizes, self._forward, capture)
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
@@ -110,14 +119,11 @@ class Batch:
             body.settle()
         return None if own is None else CacheRow(self.bodies, own)
 
-    def recalled(self, slot: int) -> int | None:
-        """Return the pages that a slot's steps have recalled, per layer and head; None if no page needs to be recalled.
-
-        Waits for the device.
-        """
-        paged = [body.recalled for body in self.bodies if isinstance(body, PagesBody)]
-        counts = [recalled[:, slot] for recalled in paged if recalled is not None]
-        return round(float(torch.cat([one.flatten() for one in counts]).float().mean())) if counts else None
+    def fetched(self, slot: int) -> FetchedPages | None:
+        """Return the pages that a slot's steps have fetched; None if none needs to be fetched. Waits for the device."""
+        paged = [body.fetched for body in self.bodies if isinstance(body, PagesBody)]
+        counts = [fetched[:, slot].flatten(0, 1) for fetched in paged if fetched is not None]
+        return FetchedPages(*map(round, torch.cat(counts).float().mean(0).tolist())) if counts else None
 
     def whole_slot(self, slot: int) -> CacheRow:
         """Return the memory of a slot on every rank: a copy, if ranks divide the slots."""
@@ -260,6 +266,8 @@ class Batch:
         embedded = self.decoder.embed(fed.tokens, self.weights.shared)
         x = embedded.x
         for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
+            if fetch := self.prefetches[at]:
+                fetch(size, x, rotations, fed)
             (x,) = decode[kind]([embedded.layer_argument(at, x), *rotations[kind], *fed.at[group], *layer])
         self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
 

@@ -28,6 +28,7 @@ from ringkv.engine.expected_queries import check_calibrated, expecting
 from ringkv.engine.lanes import Lanes, LaneSizes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.passes import Passes
+from ringkv.engine.prefetch import by_layer
 from ringkv.engine.prefill import Prefill
 from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
 from ringkv.engine.source import digest
@@ -38,11 +39,14 @@ from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
+from ringkv.kernels.decode_attend import WIDTH_STEP
+from ringkv.kernels.library import is_native
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.machine.file_system import IN_MEMORY, file_system
 from ringkv.models.calibratable import refuse_uncalibratable
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
+from ringkv.models.prefetchable import prefetched_kinds, refuse_unprefetchable
 from ringkv.models.slot_formats import (
     check_drafts,
     check_profile,
@@ -81,7 +85,8 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
     sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
     _check_drafts(config, model, sizes)
-    backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
+    total = programs.count(sizes, len(set(model.variants)), device, len(_prefetched(config, model)))
+    backend = _backend(config, tell, total)
     engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
         backend.start()
@@ -113,14 +118,26 @@ def assemble(
         for group in decoder.groups
     ]
     slots = expecting(allocated, decoder, config)
-    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
+    ahead = _prefetched(config, model)
+    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate, ahead)
+    prefetches = by_layer(decoder, weights, slots, made)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
-    passes = Passes(decoder, weights, staged, slots, made)
+    passes = Passes(decoder, weights, staged, slots, made, prefetches)
     sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
     lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words, config.head_shares)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
-    batch = Batch(decoder, weights, slots, made, capture)
+    batch = Batch(decoder, weights, slots, made, capture, prefetches)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
+
+
+def _prefetched(config: EngineConfig, model: ModelConfig) -> tuple[str, ...]:
+    """Return the kinds of layers whose pages are fetched one layer ahead: from files only if a C++ kernel can."""
+    if not config.kv_prefetch:
+        return ()
+    refuse_unprefetchable(model)
+    width = max(group.spec.key.width for group in model.groups if group.pages)
+    can = config.kv_resident or (is_native("prefetch_pages") and width % WIDTH_STEP == 0)
+    return prefetched_kinds(model) if can else ()
 
 
 def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:

@@ -12,7 +12,7 @@ from ringkv.base.compacted import check_compacted
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.events import TokenLogprob
+from ringkv.base.events import FetchedPages, TokenLogprob
 from ringkv.base.kv import REVIEWING, KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
@@ -180,8 +180,8 @@ class LocalEngine:
         self.batch.forward(drafts or {})
 
     @torch.inference_mode()
-    def recalled(self, slot: int) -> int | None:
-        return self.batch.recalled(slot)
+    def fetched(self, slot: int) -> FetchedPages | None:
+        return self.batch.fetched(slot)
 
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

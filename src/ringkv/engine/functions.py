@@ -213,6 +213,35 @@ def _decode(
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
 
+def prefetch(decoder: Decoder, kind: str, names: Sequence[str], format: SlotKind) -> StaticFunction:
+    """(x, cos, sin, slot, live, *planes, *weights) -> (pages,). Fetches pages that a layer's step will probably read.
+
+    x [R, hidden] enters the layer before. weights: those of `QUERY_WEIGHTS` that the layer has.
+    """
+    layer = decoder.layers[kind]
+    key, body = f"prefetch {layer} {names} {format}", partial(_prefetch, decoder, kind, names, format)
+    return StaticFunction(body, key, _slots_from(5, layer, format), rows=tuple(range(5)))
+
+
+def _prefetch(
+    decoder: Decoder,
+    kind: str,
+    names: Sequence[str],
+    format: SlotKind,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    *others: Tensor,
+) -> tuple[Tensor, ...]:
+    layer, own = decoder.layers[kind], FORMATS[format].prefetch
+    assert own is not None
+    count = _planes_of(layer, format)
+    q = decoder.queries(kind, x, Rotation(cos, sin), dict(zip(names, others[count:], strict=True)))
+    return (own(q, *others[:count], slot, live, layer.attention.cache.scale),)
+
+
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:
     """(x, *weights) -> (logits,), float32 [N, vocab]."""
     config = decoder.config

@@ -3,8 +3,8 @@
 N rows: those of the pieces, in their order, then R rows of slots, then padding. L layers.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from ringkv.engine.staging import Staging
 from ringkv.kernels.latent_slots import NO_SLOT
 from ringkv.kernels.prefill_attend import Segment
 from ringkv.models.decoder import Decoder
+
+if TYPE_CHECKING:
+    from ringkv.engine.prefetch import Prefetch
 
 
 class Piece(NamedTuple):
@@ -63,10 +66,17 @@ class Passes:
     """Runs passes over the staging and the slots."""
 
     def __init__(
-        self, decoder: Decoder, weights: ModelWeights, staging: Staging, bodies: Sequence[Body], programs: Programs
+        self,
+        decoder: Decoder,
+        weights: ModelWeights,
+        staging: Staging,
+        bodies: Sequence[Body],
+        programs: Programs,
+        prefetches: "Sequence[Prefetch | None]",
     ) -> None:
+        """prefetches: what runs before each layer for the rows of slots."""
         self._decoder, self._weights, self._staging, self._programs = decoder, weights, staging, programs
-        self._device = staging.queries[0].device
+        self._device, self._prefetches = staging.queries[0].device, prefetches
         self._places = decoder.places
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
@@ -92,13 +102,27 @@ class Passes:
         at = [numbers.among(before, rows, self._no_slot) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
+        fetch = self._fetches(fed, before)
         for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):
+            fetch(layer, x)
             weights = self._weights.layers[layer]
             (group, row, _), staged = self._places[layer], self._staged[layer]
             slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
             arguments = [embedded.layer_argument(layer, x), *rotations[kind]]
             (x,) = graphs[kind]([*arguments, segments[group][row], *staged, *slots, *weights.values()])
         return x
+
+    def _fetches(self, fed: Fed, before: int) -> Callable[[int, Tensor], None]:
+        """Return what prefetches before a layer, for what enters it [N, hidden]."""
+        if not len(fed.tokens) or not any(self._prefetches):
+            return lambda layer, x: None
+        rows, rotations = len(fed.tokens), self._decoder.rotations(fed.positions)
+
+        def fetch(layer: int, x: Tensor) -> None:
+            if own := self._prefetches[layer]:
+                own(rows, x[before : before + rows], rotations, fed)
+
+        return fetch
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
         """Yield the tokens and the positions of pieces, and of so many rows of padding after them."""

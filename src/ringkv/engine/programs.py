@@ -25,7 +25,7 @@ from ringkv.kernels.decode_attend import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.models.base import Place
-from ringkv.models.decoder import Decoder
+from ringkv.models.decoder import QUERY_WEIGHTS, Decoder
 
 PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
 
@@ -46,6 +46,7 @@ class Programs:
     passes: Family[ByKind]  # by rows
     decode: Family[ByKind]  # by slots
     drafts: Family[ByKind]  # the same for steps with drafts
+    prefetch: Family[ByKind]  # before a layer of a kind in pages decodes; by slots
     head: Family[Graph]  # by rows
     head_of_one: Graph  # a prompt's last token alone, if the head has fixed sizes; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
@@ -102,8 +103,12 @@ def make(
     bodies: Sequence[Body],
     chunk: int,
     drafts: int = 0,
+    prefetched: Sequence[str] = (),
 ) -> Programs:
-    """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
+    """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied.
+
+    prefetched: the kinds of layers whose pages are fetched one layer ahead.
+    """
     ranks, device, vocab = decoder.config.slot_share.count, staging.queries[0].device, decoder.config.vocab_size
     slots, kinds = bodies[0].rows * ranks, tuple(decoder.layers)
     sizes = EngineSizes.of(chunk, device, slots, weights, drafts, ranks)
@@ -112,7 +117,14 @@ def make(
     def graph(name: str, of: Sizes, function: StaticFunction, example: list[Tensor]) -> Graph:
         return backend.make(name, function.for_any_rows() if of.is_any else function, example)
 
-    def layers(name: str, of: Sizes, example: int, args: Callable[[str, int], Args], tag: str = "") -> Family[ByKind]:
+    def layers(
+        name: str,
+        of: Sizes,
+        example: int,
+        args: Callable[[str, int], Args],
+        tag: str = "",
+        kinds: Sequence[str] = kinds,
+    ) -> Family[ByKind]:
         def by_kind(rows: int) -> ByKind:
             size = f"{'' if of.is_any else rows}{tag}"
             return {kind: graph("-".join(filter(None, (name, kind, size))), of, *args(kind, rows)) for kind in kinds}
@@ -131,6 +143,7 @@ def make(
         passes=layers("mixed" if examples.rides else "prefill", sizes.passes, PASS_EXAMPLE, examples.of_pass),
         decode=layers("decode", sizes.decode, STEP_EXAMPLE, examples.decode),
         drafts=layers("decode", sizes.drafts, STEP_EXAMPLE, partial(examples.decode, tokens=tokens), f"x{tokens}"),
+        prefetch=layers("prefetch", sizes.decode, STEP_EXAMPLE, examples.prefetch, kinds=prefetched),
         head=Family(sizes.head, {rows: head(rows) for rows in sizes.head.to_make(STEP_EXAMPLE)}),
         head_of_one=Eager().make("head-1", *examples.head(1)),
         sampling=samplers(backend, slots, vocab, device),
@@ -180,6 +193,14 @@ class _Examples:
         example = [*self._rows(kind, slots * tokens), *numbers, *self._bodies[group].layer(row), *layer.values()]
         return functions.decode_layer(self._decoder, kind, tuple(layer), self._format(group), tokens), example
 
+    def prefetch(self, kind: str, slots: int) -> Args:
+        """What fetches the pages of a layer."""
+        (group, row, _), layer = self._first[kind]
+        slot, _, live = self._numbers(slots)
+        named = query_weights(layer)
+        example = [*self._rows(kind, slots), slot, live, *self._bodies[group].layer(row), *named.values()]
+        return functions.prefetch(self._decoder, kind, tuple(named), self._format(group)), example
+
     def head(self, rows: int) -> Args:
         """The final norm and the vocabulary projection."""
         shared, hidden = self._weights.shared, self._tokens(rows, self._decoder.config.stream)
@@ -201,6 +222,11 @@ class _Examples:
         return torch.zeros(rows, elements, dtype=self._decoder.dtype, device=self._device)
 
 
+def query_weights(layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those of a layer's weights that its queries come from."""
+    return {name: layer[name] for name in QUERY_WEIGHTS if name in layer}
+
+
 class _First(NamedTuple):
     """The first layer of a kind. Its weights and caches are the example arguments of the kind's graphs."""
 
@@ -213,8 +239,9 @@ class _First(NamedTuple):
         return cls(decoder.places[index], weights.layers[index])
 
 
-def count(sizes: EngineSizes, kinds: int, device: torch.device) -> int:
-    """Return how many graphs `make` builds for a model with so many kinds of layers."""
+def count(sizes: EngineSizes, kinds: int, device: torch.device, prefetched: int = 0) -> int:
+    """Return how many graphs `make` builds for a model with so many kinds of layers, some of them prefetched."""
     layers = kinds * sum(len(family.to_make(1)) for family in (sizes.passes, sizes.decode, sizes.drafts))
+    layers += prefetched * len(sizes.decode.to_make(1))
     sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_TIERS)) if is_compiled(device) else 0
     return layers + sampling + len(sizes.head.to_make(1))

@@ -24,7 +24,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan import auto_policy
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
-from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings
+from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings, is_set
 from ringkv.plan.kv_settings import settings_of as declared_by
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
@@ -197,8 +197,8 @@ def _flags(options: Options, cell: Cell) -> Iterator[str]:
     yield from ("--max-prompt", str(options.prompt_tokens))
     selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
     for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *OF_PAGES):
-        if (value := getattr(options, name)) is not None:
-            yield from _flag(name, value)
+        if is_set(options, name):
+            yield from _flag(name, getattr(options, name))
 
 
 def _flag(name: str, value: object) -> tuple[str, ...]:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, worth
+from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 
 
@@ -20,14 +22,17 @@ class Residents(NamedTuple):
     """Pages on the device.
 
     keys, values [S, H, R * page, D]. place_of int32 [S, H, P]: the place of each page, or -1. page_in int32 [S, H, R]:
-    the page in each place, or -1; the maps are inverse. recalled int32 [S, H]: pages that were copied from the host.
+    the page in each place, or -1; the maps are inverse. guessed int32 [S, H, R]: 1 for places that `prefetch_recall`
+    has filled for the next step, else 0. fetched int32 [S, H, FETCH_COUNTS]: pages that steps copied from the host,
+    pages that guesses copied, and how many of these the next step read.
     """
 
     keys: Tensor
     values: Tensor
     place_of: Tensor
     page_in: Tensor
-    recalled: Tensor
+    guessed: Tensor
+    fetched: Tensor
 
 
 def decode_attend_recall(
@@ -43,7 +48,8 @@ def decode_attend_recall(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    recalled: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -55,7 +61,7 @@ def decode_attend_recall(
     A page that is recalled takes an empty place, else that of the page that is `worth` the least, of equal ones the
     first, of those that the row does not read.
     """
-    residents = keys, values, place_of, page_in, recalled
+    residents = keys, values, place_of, page_in, guessed, fetched
     return Partial(
         *plain.operator("decode_attend_recall", q)(
             q, k, v, host_keys, host_values, digests, pins, counts, *residents, slot, entry, live, scale
@@ -76,7 +82,8 @@ def reference(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    recalled: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -84,7 +91,7 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Implement `decode_attend_recall` in plain torch, over all C entries with a mask."""
     rows, page = slot.long(), host_keys.shape[2] // digests.shape[2]
-    residents, hosts = Residents(keys, values, place_of, page_in, recalled), (host_keys, host_values)
+    residents, hosts = Residents(keys, values, place_of, page_in, guessed, fetched), (host_keys, host_values)
     found = scores(q, digests[rows]) * scale
     seen = selected(found, pins[rows], counts[rows], live, page)
     recall(seen, worth(found, pins[rows], counts[rows], live, page), hosts, residents, rows, live, page)
@@ -108,16 +115,19 @@ def recall(
     rows: Tensor,
     live: Tensor,
     page: int,
+    is_guess: bool = False,
 ) -> None:
     """Copy the pages that rows read, bool [B, H, P], to places on the device if they have none; in place.
 
-    share: float32 [B, H, P]. The first of these pages takes the first place that is freed.
+    share: float32 [B, H, P]. The first of these pages takes the first place that is freed. is_guess: the step that
+    reads them is the next one.
     """
     place_of, page_in = residents.place_of[rows].long(), residents.page_in[rows].long()
     index, last = torch.arange(seen.shape[2], device=seen.device), seen.shape[2] - 1
     is_empty, held = page_in < 0, page_in.clamp(0, last)
     wanted = seen & (place_of < 0)
-    stays = (seen.gather(2, held) & ~is_empty).int() - is_empty.int()
+    is_read = seen.gather(2, held) & ~is_empty
+    stays = is_read.int() - is_empty.int()
     is_freed = _rank(held, share.gather(2, held), stays) < wanted.sum(-1, keepdim=True)
     freed = (~is_freed).int().argsort(dim=-1, stable=True)
     target = freed.gather(2, (wanted.cumsum(-1) - 1).clamp(0, freed.shape[2] - 1))
@@ -126,11 +136,21 @@ def recall(
     residents.place_of[rows] = torch.where(wanted, target, place_of).int()
     residents.page_in[rows] = page_in.int()
     has_entries = page_in * page + 1 < live[:, None, None]
-    residents.recalled[rows] += (is_freed & has_entries).sum(-1).int()
+    is_moved = is_freed & has_entries
+    _count(residents, rows, is_moved, is_read, is_guess)
     for plane, host in zip((residents.keys, residents.values), hosts, strict=True):
         before, new = plane[rows], _in_places(host, rows, page_in, page)
-        is_new = (is_freed & has_entries).repeat_interleave(page, -1)
+        is_new = is_moved.repeat_interleave(page, -1)
         plane[rows] = torch.where(is_new[..., None], new, before)
+
+
+def _count(residents: Residents, rows: Tensor, is_moved: Tensor, is_read: Tensor, is_guess: bool) -> None:
+    """Count in `fetched` the places, bool [B, H, R], that pages were moved to, and those of a guess that are read."""
+    fetched, hits = residents.fetched, (residents.guessed[rows] > 0) & is_read
+    fetched[rows, :, int(is_guess)] += is_moved.sum(-1).int()
+    if not is_guess:
+        fetched[rows, :, 2] += hits.sum(-1).int()
+    residents.guessed[rows] = (is_moved if is_guess else torch.zeros_like(is_moved)).int()
 
 
 def _rank(*keys: Tensor) -> Tensor:
@@ -168,5 +188,69 @@ def _write(
         plane[at] = torch.where((live > 0)[:, None, None], fresh, plane[at])
 
 
+def prefetch_recall(
+    q: Tensor,
+    host_keys: Tensor,
+    host_values: Tensor,
+    digests: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    place_of: Tensor,
+    page_in: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Tensor:
+    """Recall the pages that `decode_attend_recall` would for guessed queries q [B, H, G, D] of its next step.
+
+    On a GPU pages move beside the current stream, until `decode_attend_recall` runs. Returns int32 [B, H], how many
+    pages of each head had no place; not to be read before.
+    """
+    residents = keys, values, place_of, page_in, guessed, fetched
+    moves: Tensor = torch.ops.ringkv.prefetch_recall(
+        q, host_keys, host_values, digests, pins, counts, *residents, slot, live, scale
+    )
+    return moves
+
+
+def prefetch_reference(
+    q: Tensor,
+    host_keys: Tensor,
+    host_values: Tensor,
+    digests: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    place_of: Tensor,
+    page_in: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Tensor:
+    """Implement `prefetch_recall` in plain torch."""
+    rows, page = slot.long(), host_keys.shape[2] // digests.shape[2]
+    found = scores(q, digests[rows]) * scale
+    seen = selected(found, pins[rows], counts[rows], live, page)
+    moves = (seen & (place_of[rows] < 0)).sum(-1).int()
+    residents = Residents(keys, values, place_of, page_in, guessed, fetched)
+    share = worth(found, pins[rows], counts[rows], live, page)
+    recall(seen, share, (host_keys, host_values), residents, rows, live, page, is_guess=True)
+    return moves
+
+
+def _fake_moves(q: Tensor, *_: object) -> Tensor:
+    return q.new_empty(q.shape[:2], dtype=torch.int32)
+
+
 plain.register("decode_attend_recall", reference)
+LIBRARY.impl("prefetch_recall", prefetch_reference, "CompositeExplicitAutograd")
+register_fake("ringkv::prefetch_recall", _fake_moves, lib=LIBRARY)
+plain.register_cuda("prefetch_recall", "recall_attend")
 plain.register_cuda("decode_attend_recall", "recall_attend")

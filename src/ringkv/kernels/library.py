@@ -22,14 +22,23 @@ _PAGES = _OPTIONAL.replace("Tensor slot", "Tensor(c!) digests, Tensor pins, Tens
 _ESTIMATED = "scale, Tensor({}!)? means=None)"  # of unread pages
 for _suffix in ("", "_any"):
     LIBRARY.define(f"decode_attend_pages{_suffix}" + _PAGES.replace("scale)", _ESTIMATED.format("d")))
-LIBRARY.define("read_ahead(Tensor[] planes, Tensor(a!) recalled) -> ()")
+LIBRARY.define("read_ahead(Tensor[] planes, Tensor(a!) fetched) -> ()")
+LIBRARY.define(
+    "prefetch_pages(Tensor q, Tensor[] planes, Tensor digests, Tensor pins, Tensor counts, Tensor slot, Tensor live,"
+    " float scale) -> Tensor"
+)
 _RECALL = _PAGES.replace(
     "Tensor slot",
     "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"
-    " Tensor(h!) recalled, Tensor slot",
+    " Tensor(h!) guessed, Tensor(i!) fetched, Tensor slot",
 )
 LIBRARY.define("decode_attend_recall" + _RECALL)
 LIBRARY.define("decode_attend_recall_any" + _RECALL)
+LIBRARY.define(
+    "prefetch_recall(Tensor q, Tensor host_keys, Tensor host_values, Tensor digests, Tensor pins, Tensor counts,"
+    " Tensor(a!) keys, Tensor(b!) values, Tensor(c!) place_of, Tensor(d!) page_in, Tensor(e!) guessed,"
+    " Tensor(f!) fetched, Tensor slot, Tensor live, float scale) -> Tensor"
+)
 _ENCODED = (
     "(Tensor q, Tensor? k, Tensor? v, Tensor(a!) keys, Tensor(b!) key_scales, Tensor(c!) values,"
     " Tensor(d!) value_scales, Tensor centers, Tensor slot, Tensor entry, Tensor live, float scale)"

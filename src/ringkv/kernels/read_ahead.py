@@ -8,23 +8,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import FETCH_COUNTS
 from ringkv.kernels.library import LIBRARY, is_native
 
 
 def read_ahead(planes: Sequence[Tensor]) -> Tensor | None:
     """Have steps read ahead the pages of planes [L, R, H, C, ...] in files. Call it once, for all of their life.
 
-    Returns int32 [L, R, H]: how many pages of each head were not in memory when steps selected them, keys or values.
-    Steps add to it. None if there is no C++ kernel, which alone knows.
+    Returns int32 [L, R, H, FETCH_COUNTS]: how many pages of each head, keys or values, were not in memory when steps
+    selected them; when `prefetch_pages` guessed them, which then do not count to the former; and how many of these a
+    step selected. Steps add to it. None if there is no C++ kernel, which alone knows.
     """
     if not is_native("read_ahead"):
         return None
-    recalled = torch.zeros(planes[0].shape[:3], dtype=torch.int32)
-    torch.ops.ringkv.read_ahead(planes, recalled)
-    return recalled
+    fetched = torch.zeros(*planes[0].shape[:3], FETCH_COUNTS, dtype=torch.int32)
+    torch.ops.ringkv.read_ahead(planes, fetched)
+    return fetched
 
 
-def reference(planes: Sequence[Tensor], recalled: Tensor) -> None:
+def reference(planes: Sequence[Tensor], fetched: Tensor) -> None:
     """Do nothing: the system reads what is touched."""
 
 

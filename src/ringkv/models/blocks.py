@@ -16,6 +16,7 @@ from torch import Tensor
 from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.experts import experts
+from ringkv.kernels.formats import first_outputs, outputs
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
 from ringkv.kernels.mix import hadamard
 from ringkv.kernels.norm import unweighted_norm, wide_norm
@@ -56,6 +57,17 @@ def attention(
     """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
     out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend).reshape(x.shape[0], -1)
     return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
+
+
+def queries(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
+    """Return the queries [N, H, G, D] of a layer with grouped-query attention for x [N, hidden] that enters it."""
+    block, norm = layer.attention, layer.norm
+    assert isinstance(block, Attention)
+    size, before, bias = block.heads * block.head_dim, weights.get("attention_norm"), weights.get("qkv_bias")
+    weight = first_outputs(weights["qkv"], size)
+    own = linear(x, weight, bias if bias is None else bias[: outputs(weight)], before, norm.eps, offset=norm.offset)
+    q = own[:, :size].reshape(x.shape[0], block.heads, block.head_dim)
+    return _rotated(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, block.head_dim)
 
 
 def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:

@@ -16,7 +16,7 @@ from ringkv.kernels.linear import linear
 from ringkv.models.altup import AltUpLayer
 from ringkv.models.altup_blocks import altup_transform, narrowed, widened
 from ringkv.models.base import ModelConfig, Place
-from ringkv.models.blocks import Attend, NamedWeights, transform
+from ringkv.models.blocks import Attend, NamedWeights, queries, transform
 from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
@@ -90,6 +90,10 @@ class Decoder:
         of = self.layers[kind]
         return _TRANSFORMS[type(of)](of, x, angles, weights, attend)
 
+    def queries(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
+        """Return the queries [N, H, G, D] of a layer of a kind for x [N, hidden]: of those with `QUERY_WEIGHTS`."""
+        return queries(self.layers[kind], x, angles, weights)
+
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
         """Apply the final norm and the vocabulary projection: [N, stream] -> float32 [N, vocab]."""
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
@@ -102,6 +106,8 @@ class Decoder:
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
 
 
+QUERY_WEIGHTS = ("attention_norm", "qkv", "qkv_bias", "q_norm", "k_norm")
+"""Names of the weights that queries come from, if a layer has them."""
 _TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {
     Layer: transform,
     PerLayerInputLayer: per_layer_input_transform,

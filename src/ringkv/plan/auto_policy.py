@@ -17,7 +17,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import one_of
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
-from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
+from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, is_set, settings_of
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.prefix_store import refuse_small_store
@@ -125,4 +125,4 @@ def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available:
 
 
 def _are_set(options: Options, names: tuple[str, ...]) -> bool:
-    return any(getattr(options, name) is not None for name in names)
+    return any(is_set(options, name) for name in names)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from ringkv.base.cache_spec import SlotFormat
+from ringkv.base.cache_spec import IN_HOST_MEMORY, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import DIGESTS, PAGES_BY, UNREAD
@@ -15,6 +15,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.paths import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
+from ringkv.models.prefetchable import refuse_unprefetchable
 from ringkv.models.slot_formats import check_drafts, check_on_cuda
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.checks import at_least, one_of
@@ -94,6 +95,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         kv_pages_by=one_of(PAGES_BY, "kv_pages_by", options.kv_pages_by, "head"),
         kv_unread=one_of(UNREAD, "kv_unread", options.kv_unread, "drop"),
         kv_tier=_tier(options) if page else None,
+        kv_prefetch=_prefetch(options, device, config),
         kv_resident=stored.pages.resident if stored.pages else 0,
         head_shares=head_shares(model_dir, config, options, kv),
     )
@@ -156,6 +158,25 @@ def _tier(options: Options) -> Path | None:
     if not folder.is_dir():
         raise InvalidRequest(f"kv_tier {options.kv_tier} is not a directory; create it, or choose memory", "kv_tier")
     return folder
+
+
+def _prefetch(options: Options, device: str, config: ModelConfig) -> bool:
+    if not options.kv_prefetch:
+        return False
+    has_tier = options.kv_tier not in IN_MEMORY or (options.kv_tier == IN_HOST_MEMORY and device != "cpu")
+    if not has_tier:
+        tier = "memory" if device != "cpu" else "a directory"
+        raise InvalidRequest(
+            f"kv_prefetch fetches pages from kv_tier, and steps read memory; leave it out, or choose {tier} as kv_tier",
+            "kv_prefetch",
+        )
+    if options.speculate:
+        raise InvalidRequest(
+            f"speculate {options.speculate} is not implemented with kv_prefetch; choose 0, or leave kv_prefetch out",
+            "speculate",
+        )
+    refuse_unprefetchable(config)
+    return True
 
 
 def _speculate(options: Options, slots: SlotFormat) -> int:

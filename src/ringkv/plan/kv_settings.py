@@ -194,6 +194,18 @@ class PageSettings:
         ),
     ] = None
 
+    kv_prefetch: Annotated[
+        bool | None,
+        Setting(
+            None,
+            bool,
+            "",
+            "Fetch pages from kv_tier one layer ahead, by a guess",
+            flags="--kv-prefetch",
+            fallback="off",
+        ),
+    ] = None
+
 
 @dataclass(frozen=True)
 class ProfileSettings:
@@ -335,6 +347,12 @@ AT_START: Mapping[str, Setting] = settings_of(AtStart)
 PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
 OF_PAGES = tuple(settings_of(PageSettings))
 """Settings that only slots in pages have."""
+
+
+def is_set(settings: Any, name: str) -> bool:
+    """Whether a setting of options says anything. A switch of `OF_PAGES` that is off does not."""
+    value = getattr(settings, name)
+    return value is not None and not (value is False and name in OF_PAGES)
 
 
 def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:

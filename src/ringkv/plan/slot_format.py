@@ -8,7 +8,7 @@ from ringkv.base.kv import CALIBRATED, PAGES, PAGES_BY, UNREAD, WATCHING, KVChoi
 from ringkv.base.page_counts import resident_pages
 from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
 from ringkv.plan.checks import at_least, one_of
-from ringkv.plan.kv_settings import OF_PAGES, SlotSettings
+from ringkv.plan.kv_settings import OF_PAGES, SlotSettings, is_set
 
 IN_MEMORY = (None, IN_HOST_MEMORY)  # values of `kv_tier` that are no directory
 
@@ -53,9 +53,10 @@ def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
     check_read(kv)
     for name in OF_PAGES:
         value = getattr(settings, name)
-        if value is not None and not kv.reads_pages:
+        if is_set(settings, name) and not kv.reads_pages:
+            shown = name if value is True else f"{name} {value}"
             raise InvalidRequest(
-                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
+                f"{shown} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
                 f"snapkv with kv_read, or leave {name} out",
                 name,
             )

@@ -35,6 +35,8 @@ class PageCounts(Document):
     read: int
     skipped: int
     recalled: int
+    prefetched: int
+    prefetch_hits: int
 
 
 class HeadCounts(Document):

@@ -27,6 +27,8 @@ COUNTERS = {
     "kv_ring_wraps": "Times that decoding wrapped a ring",
     "kv_pages_read": "Pages that steps read, per layer and key-value head",
     "kv_pages_recalled": "Pages that steps fetched from a tier, per layer and key-value head",
+    "kv_pages_prefetched": "Pages that were fetched one layer ahead, by a guess, per layer and key-value head",
+    "kv_pages_prefetch_hits": "Prefetched pages that steps then read, per layer and key-value head",
     "kv_pages_skipped": "Pages that steps did not read, per layer and key-value head",
 }
 HISTOGRAMS = {
@@ -157,9 +159,8 @@ class ModelMetrics:
         self._bound["kv_evicted_tokens"].inc(usage.kv.evicted)
         self._bound["kv_ring_wraps"].inc(usage.kv.ring_wraps)
         if pages := usage.kv.pages:
-            self._bound["kv_pages_read"].inc(pages.read)
-            self._bound["kv_pages_recalled"].inc(pages.recalled)
-            self._bound["kv_pages_skipped"].inc(pages.skipped)
+            for name in ("read", "recalled", "prefetched", "prefetch_hits", "skipped"):
+                self._bound[f"kv_pages_{name}"].inc(getattr(pages, name))
         self._bound["drafted_tokens"].inc(usage.drafted_tokens)
         self._bound["accepted_tokens"].inc(usage.accepted_tokens)
 

@@ -93,7 +93,7 @@ def test_pages_in_a_gpus_host_leave_places_digests_and_maps_on_the_gpu(cli: Cli)
     """A step reads 64 pages and 128 are on the GPU, of 256. Each of 90 heads has their places and a counter."""
     arguments = ("plan", "--tokens", "8k", "--kv-policy", "arkvale", "--kv-tier", "memory", "--device", "cuda")
     found = json.loads(cli(*arguments, "--json").out)["rows"][1]
-    token, digests, maps = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 20), 90 * 4 * (256 + 128 + 1)
+    token, digests, maps = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 20), 90 * 4 * (256 + 2 * 128 + 3)
     assert (found["slot_bytes"], found["host_bytes"]) == (128 * 32 * token + digests + maps, 8192 * token)
     text = cli(*arguments).out
     assert "in host memory per slot" in text

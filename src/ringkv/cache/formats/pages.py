@@ -14,11 +14,12 @@ from ringkv.cache.formats.int8 import INT8_FORMAT
 from ringkv.cache.formats.plain import PLAIN
 from ringkv.kernels.decode_attend_pages import decode_attend_pages
 from ringkv.kernels.decode_attend_pages_int8 import decode_attend_pages_int8
-from ringkv.kernels.decode_attend_recall import decode_attend_recall
+from ringkv.kernels.decode_attend_recall import decode_attend_recall, prefetch_recall
 from ringkv.kernels.partial import Partial
+from ringkv.kernels.prefetch_pages import prefetch_pages
 
 _BESIDE = (0, 2), (0, 2), (0,)
-_RESIDENTS = (0, 2), (0, 2), (0, 2), (0, 2), (0,)
+_RESIDENTS = (0, 2), (0, 2), (0, 2), (0, 2), (0, 2), (0,)
 _MEANS = (0,)
 
 
@@ -28,8 +29,17 @@ def _estimating(attend: Callable[..., Partial], q: Tensor, k: Tensor | None, v: 
     return attend(q, k, v, *stored, digests, pins, counts, slot, entry, live, scale, means)
 
 
-PAGES = PLAIN._replace(beside=_BESIDE, attend=decode_attend_pages)
-PAGES_INT8 = INT8_FORMAT._replace(beside=(*INT8_FORMAT.beside, *_BESIDE), attend=decode_attend_pages_int8)
+def _prefetch(tensors: int, q: Tensor, *others: Any) -> Tensor:
+    """Prefetch from planes of so many tensors each."""
+    return prefetch_pages(q, others[: 2 * tensors], *others[-6:])
+
+
+PAGES = PLAIN._replace(beside=_BESIDE, attend=decode_attend_pages, prefetch=partial(_prefetch, PLAIN.tensors))
+PAGES_INT8 = INT8_FORMAT._replace(
+    beside=(*INT8_FORMAT.beside, *_BESIDE),
+    attend=decode_attend_pages_int8,
+    prefetch=partial(_prefetch, INT8_FORMAT.tensors),
+)
 PAGES_ESTIMATED, PAGES_INT8_ESTIMATED = (
     one._replace(
         beside=(*one.beside[: -len(_BESIDE)], _MEANS, *_BESIDE),
@@ -37,4 +47,4 @@ PAGES_ESTIMATED, PAGES_INT8_ESTIMATED = (
     )
     for one in (PAGES, PAGES_INT8)
 )
-RECALLED = PLAIN._replace(beside=(*_BESIDE, *_RESIDENTS), attend=decode_attend_recall)
+RECALLED = PLAIN._replace(beside=(*_BESIDE, *_RESIDENTS), attend=decode_attend_recall, prefetch=prefetch_recall)

@@ -67,7 +67,7 @@ std::tuple<at::Tensor, at::Tensor> decode_attend_pages(const at::Tensor& q, cons
   check_planes(q, keys, values);
   const auto cq = q.contiguous(), cc = int32(counts), cs = int32(slot), ce = int32(entry), cl = int32(live);
   const auto *slot_of = cs.const_data_ptr<int32_t>(), *lives = cl.const_data_ptr<int32_t>();
-  const auto* counts_of = reinterpret_cast<const PageCounts*>(cc.const_data_ptr<int32_t>());
+  const auto* counts_of = page_counts(cc);
   const int64_t rows = q.size(0), heads = q.size(1), queries = q.size(2), width = q.size(3);
   const int64_t page = page_of(keys, digests);
   SelectedPages selected(rows * heads, heads, page, scale);

@@ -45,7 +45,7 @@ class PagedEntries {
   PagedEntries(const ReadAhead& read_ahead, const at::Tensor& digests, const at::Tensor& pins,
                const at::Tensor& counts, int64_t page, int64_t rows, int64_t heads, int64_t queries, double scale,
                const std::optional<at::Tensor>& means)
-      : digests_(digests), pins_(pins), counts_(reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>())),
+      : digests_(digests), pins_(pins), counts_(page_counts(counts)),
         page_(page), queries_(queries), selected_(rows * heads, heads, page, scale),
         unread_(means, rows * heads, queries, page, scale), read_ahead_(read_ahead) {}
 

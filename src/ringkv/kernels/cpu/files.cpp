@@ -14,15 +14,15 @@ namespace {
 // The planes that are in files, as long as their memory lives.
 class FilePlanes {
  public:
-  void add(const at::Tensor& plane, const at::Tensor& recalled) {
+  void add(const at::Tensor& plane, const at::Tensor& counts, int64_t heads) {
     const std::lock_guard lock(mutex_);
     std::erase_if(planes_, [](const auto& one) { return one.memory.expired(); });
-    const int64_t heads = recalled.numel(), bytes = plane.nbytes();
-    const FilePlane own{static_cast<const char*>(plane.const_data_ptr()), bytes, bytes / heads,
-                        recalled.data_ptr<int32_t>()};
-    planes_.push_back({plane.storage().getWeakStorageImpl(), recalled, std::make_shared<const FilePlane>(own)});
+    const int64_t bytes = plane.nbytes();
+    FilePlane own{static_cast<const char*>(plane.const_data_ptr()), bytes, bytes / heads,
+                  reinterpret_cast<FetchCounts*>(counts.data_ptr<int32_t>()), std::vector<std::vector<int32_t>>(heads)};
+    planes_.push_back({plane.storage().getWeakStorageImpl(), counts, std::make_shared<FilePlane>(std::move(own))});
   }
-  std::shared_ptr<const FilePlane> find(const char* at) {
+  std::shared_ptr<FilePlane> find(const char* at) {
     const std::lock_guard lock(mutex_);
     for (const auto& one : planes_)
       if (one.plane->has(at) && !one.memory.expired()) return one.plane;
@@ -32,8 +32,8 @@ class FilePlanes {
  private:
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> memory;
-    at::Tensor recalled;
-    std::shared_ptr<const FilePlane> plane;
+    at::Tensor counts;
+    std::shared_ptr<FilePlane> plane;
   };
 
   std::mutex mutex_;
@@ -45,18 +45,21 @@ FilePlanes& planes() {
   return own;
 }
 
-void read_ahead(const at::TensorList all, at::Tensor recalled) {
-  TORCH_CHECK(recalled.is_contiguous() && recalled.numel() > 0, "read_ahead: contiguous counts expected");
+void read_ahead(const at::TensorList all, at::Tensor counts) {
+  constexpr int64_t kCounts = sizeof(FetchCounts) / sizeof(int32_t);
+  TORCH_CHECK(counts.is_contiguous() && counts.numel() > 0 && counts.size(-1) == kCounts,
+              "read_ahead: contiguous counts expected");
+  const int64_t heads = counts.numel() / kCounts;
   for (const at::Tensor& plane : all) {
-    TORCH_CHECK(plane.is_contiguous() && plane.nbytes() % recalled.numel() == 0,
+    TORCH_CHECK(plane.is_contiguous() && plane.nbytes() % heads == 0,
                 "read_ahead: a contiguous plane expected, with as many heads as counts");
-    planes().add(plane, recalled);
+    planes().add(plane, counts, heads);
   }
 }
 
 }  // namespace
 
-std::shared_ptr<const FilePlane> file_plane(const void* at) { return planes().find(static_cast<const char*>(at)); }
+std::shared_ptr<FilePlane> file_plane(const void* at) { return planes().find(static_cast<const char*>(at)); }
 
 }  // namespace ringkv
 

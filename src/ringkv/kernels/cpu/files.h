@@ -1,5 +1,5 @@
-// Planes of slots that are in files: the system reads the pages that a step has selected before attention needs them.
-// See read_ahead.py.
+// Planes of slots that are in files: the system reads the pages that a step has selected, or will probably select, before
+// attention needs them. See read_ahead.py.
 
 #pragma once
 
@@ -9,24 +9,30 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <vector>
 
 namespace ringkv {
 
-// A plane in a file. recalled: how many pages of each head, of this plane or one beside it, were not in memory when a
-// step selected them.
+// Pages of a head, of a plane or one beside it, that were not in memory. recalled: when a step selected them, if they
+// were not prefetched. prefetched: for the next step. hits: those of them that this step selected.
+struct FetchCounts {
+  int32_t recalled, prefetched, hits;
+};
+
+// A plane in a file. guessed: the pages that were prefetched for the next step, in order, by head.
 struct FilePlane {
   const char* begin;
   int64_t bytes, head_bytes;
-  int32_t* recalled;
+  FetchCounts* counts;
+  std::vector<std::vector<int32_t>> guessed;
 
   bool has(const char* at) const { return begin <= at && at < begin + bytes; }
 };
 
 // Returns the plane in a file that has this address, if there is one.
-std::shared_ptr<const FilePlane> file_plane(const void* at);
+std::shared_ptr<FilePlane> file_plane(const void* at);
 
 namespace {
 
@@ -84,7 +90,7 @@ class FilePages {
 class ReadAhead {
  public:
   // `page`: entries of a page.
-  ReadAhead(std::initializer_list<at::Tensor> planes, int64_t page) {
+  ReadAhead(at::ArrayRef<at::Tensor> planes, int64_t page) {
     for (const at::Tensor& plane : planes) {
       const char* first = static_cast<const char*>(plane.const_data_ptr());
       const int64_t item = plane.element_size();
@@ -94,25 +100,56 @@ class ReadAhead {
     }
   }
 
-  // The pages, in order, of a head of a slot. Those that some plane lacks are counted.
+  // The pages, in order, that a step has selected of a head of a slot.
   void operator()(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
-    if (planes_.empty() || count == 0) return;
-    static thread_local std::vector<uint8_t> missing;
-    missing.assign(count, 0);
-    for (const Plane& one : planes_) FilePages(one.head_of(slot, head), one.page).read(pages, count, missing);
-    const Plane& keys = planes_.front();
-    const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
-    keys.file->recalled[index] += int32_t(std::count(missing.begin(), missing.end(), 1));
+    if (planes_.empty()) return;
+    const auto [counts, guessed] = head_of(slot, head);
+    static thread_local std::vector<int32_t> others;
+    others.clear();
+    std::set_difference(pages, pages + count, guessed.begin(), guessed.end(), std::back_inserter(others));
+    counts.hits += int32_t(count - int64_t(others.size()));
+    guessed.clear();
+    const auto& missing = read(slot, head, others.data(), int64_t(others.size()));
+    counts.recalled += int32_t(std::count(missing.begin(), missing.end(), 1));
+  }
+  // The pages, in order, that the next step will probably select.
+  void prefetch(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
+    if (planes_.empty()) return;
+    const auto [counts, guessed] = head_of(slot, head);
+    const auto& missing = read(slot, head, pages, count);
+    guessed.clear();
+    for (int64_t i = 0; i < count; ++i)
+      if (missing[i]) guessed.push_back(pages[i]);
+    counts.prefetched += int32_t(guessed.size());
   }
 
  private:
+  struct Head {
+    FetchCounts& counts;
+    std::vector<int32_t>& guessed;
+  };
   struct Plane {
-    std::shared_ptr<const FilePlane> file;
+    std::shared_ptr<FilePlane> file;
     const char* first;
     int64_t slot, head, page;  // bytes
 
     const char* head_of(int64_t s, int64_t h) const { return first + s * slot + h * head; }
   };
+
+  // What is known of a head, in the first plane.
+  Head head_of(int64_t slot, int64_t head) const {
+    const Plane& keys = planes_.front();
+    const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
+    return {keys.file->counts[index], keys.file->guessed[index]};
+  }
+  // Has the system read the pages. Returns which of them some plane lacks.
+  const std::vector<uint8_t>& read(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
+    static thread_local std::vector<uint8_t> missing;
+    missing.assign(count, 0);
+    if (count)
+      for (const Plane& one : planes_) FilePages(one.head_of(slot, head), one.page).read(pages, count, missing);
+    return missing;
+  }
 
   std::vector<Plane> planes_;
 };

@@ -48,6 +48,12 @@ void write_digest(const Key* keys, int64_t page, int64_t width, bool is_mean, T*
   }
 }
 
+// Those of slots, int32 [slots, 5], contiguous.
+inline const PageCounts* page_counts(const at::Tensor& counts) {
+  TORCH_CHECK(counts.size(1) * sizeof(int32_t) == sizeof(PageCounts), "decode_attend_pages: five counts of a slot expected");
+  return reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>());
+}
+
 // The digests of slots: upper and lower bounds [slots, heads, pages, 2, width].
 template <typename T>
 struct Digests {

@@ -7,6 +7,8 @@ B rows of a step, S slots, H key-value heads, G query heads each, C entries per 
 the device, D head_dim.
 """
 
+from contextlib import nullcontext
+
 import torch
 import triton
 from torch import Tensor
@@ -15,6 +17,7 @@ from ringkv.kernels.gpu.decode_attend import Attended, strides, usual_tiling
 from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.pages_attend import attend, complete, scores, selected
 from ringkv.kernels.gpu.place_pages import place_pages
+from ringkv.kernels.gpu.side_stream import fork, join
 from ringkv.kernels.gpu.tiling import Tiling
 
 MOVERS = 4  # programs that share the pages that one head recalls
@@ -34,7 +37,8 @@ def decode_attend_recall(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    recalled: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
     live: Tensor,
@@ -47,7 +51,8 @@ def decode_attend_recall(
     """
     assert host_keys.stride() == host_values.stride()
     assert keys.stride() == values.stride()
-    assert all(one.is_contiguous() for one in (pins, place_of, page_in, recalled))
+    assert counts.stride() == (5, 1)
+    assert all(one.is_contiguous() for one in (pins, place_of, page_in, guessed, fetched))
     assert all(one.stride()[2:] == (q.shape[3], 1) for one in (host_keys, keys))
     q = q if q.stride(-1) == 1 else q.contiguous()
     k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))
@@ -55,11 +60,43 @@ def decode_attend_recall(
     shares = q.new_empty(*q.shape[:2], digests.shape[2], dtype=torch.float32)
     found = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(found, pins, counts, slot, live, page, shares)
-    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, recalled, page)
+    if q.is_cuda:
+        join(place_of)
+    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page)
     move(k, v, host_keys, host_values, keys, values, pages, moves, slot, entry, live, place_of, page_in, placed)
     if k is not None:
         complete(k, keys, digests, counts, slot, entry, live, page, place_of)
     return attend(q, k, v, keys, values, placed, lengths, slot, entry, scale, page, cut, place_of)
+
+
+def prefetch_recall(
+    q: Tensor,
+    host_keys: Tensor,
+    host_values: Tensor,
+    digests: Tensor,
+    pins: Tensor,
+    counts: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    place_of: Tensor,
+    page_in: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
+    slot: Tensor,
+    live: Tensor,
+    scale: float,
+) -> Tensor:
+    """See `kernels.decode_attend_recall.prefetch_recall`. Four of the kernels, beside the current stream."""
+    page = host_keys.shape[2] // digests.shape[2]
+    own = q.clone(memory_format=torch.contiguous_format)  # the caller may write to q while this runs
+    with fork(place_of, own, slot, live) if q.is_cuda else nullcontext():
+        shares = own.new_empty(*own.shape[:2], digests.shape[2], dtype=torch.float32)
+        found = scores(own, digests, counts, slot, live, page, scale)
+        pages, lengths = selected(found, pins, counts, slot, live, page, shares)
+        placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page, True)
+        hosts = host_keys, host_values
+        move(None, None, *hosts, keys, values, pages, moves, slot, slot, live, place_of, page_in, placed, guessed)
+    return moves[-1]
 
 
 Moves = tuple[Tensor, Tensor, Tensor]
@@ -74,12 +111,15 @@ def place(
     live: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    recalled: Tensor,
+    guessed: Tensor,
+    fetched: Tensor,
     page: int,
+    is_guess: bool = False,
 ) -> tuple[Tensor, Moves]:
     """Return the places of the selected pages that have one, int32 [B, H, P], and the moves of the others.
 
-    Takes the places of other pages from them in `place_of`, and counts in `recalled`.
+    Takes the places of other pages from them in `place_of`, counts in `fetched`, and clears `guessed`. is_guess: the
+    step that reads the pages is the next one.
     """
     rows, heads, most = pages.shape
     places = page_in.shape[2]
@@ -94,7 +134,8 @@ def place(
         live,
         place_of,
         page_in,
-        recalled,
+        guessed,
+        fetched,
         placed,
         wanted,
         freed,
@@ -105,6 +146,7 @@ def place(
         PAGE=page,
         PLACES=padded,
         STEPS=padded.bit_length() - 1,
+        GUESS=is_guess,
         num_warps=PLACE_WARPS,
     )
     return placed, (wanted, freed, moves)
@@ -125,8 +167,12 @@ def move(
     place_of: Tensor,
     page_in: Tensor,
     placed: Tensor,
+    guessed: Tensor | None = None,
 ) -> None:
-    """Write k, v [B, H, D] to the host, and copy pages from it to their places, in the planes and in the maps."""
+    """Write k, v [B, H, D] to the host, and copy pages from it to their places, in the planes and in the maps.
+
+    guessed: where places are noted that a guess fills.
+    """
     (rows, heads, most), width = pages.shape, keys.shape[3]
     move_pages[MOVERS, heads, rows](
         k,
@@ -142,6 +188,7 @@ def move(
         live,
         place_of,
         page_in,
+        guessed,
         placed,
         *strides(k),
         *strides(v),
