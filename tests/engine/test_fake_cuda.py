@@ -311,19 +311,20 @@ def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(kin
 
 def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
-    traced = Traced("decode", "prefetch")
+    traced = Traced("decode", "queries")
 
     def on_host(like: Tensor) -> Any:
         return lambda shape: torch.zeros(*shape, dtype=like.dtype)
 
-    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host):
+    streams = patch("torch.cuda.Stream")  # torch has none here
+    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host), streams:
         engine = assembled(
             tmp_path, torch.bfloat16, traced, slots=SlotFormat(pages=Pages(16, resident=3)), kv_prefetch=True
         )
     (body,) = engine.batch.bodies
     assert {one.device.type for one in body.planes} == {"cpu"}
     assert {one.device.type for one in body.beside} == {"cuda"}
-    assert {*traced.outputs} == {"decode-global-3", "prefetch-global-3"}
+    assert {*traced.outputs} == {"decode-global-3", "queries-global-3"}
     found = {name: [(str(t.device), t.dtype) for t in out] for name, out in traced.outputs.items()}
     assert found["decode-global-3"] == [("cuda:0", torch.bfloat16)]
-    assert found["prefetch-global-3"] == [("cuda:0", torch.int32)]
+    assert found["queries-global-3"] == [("cuda:0", torch.bfloat16)]

@@ -88,7 +88,8 @@ class Slots:
         pins[slot] = float("-inf")
         _, leading, newest, *_ = counts
         if (stop := -(-live // PAGE) - newest) > leading and counts[0] < EVERY_PAGE:
-            pins[slot, range(HEADS), torch.randint(leading, stop, (HEADS,))] = float("inf")
+            pinned = torch.randint(leading, stop, (HEADS,))
+            pins[slot, range(HEADS), pinned[:1].expand(HEADS) if counts[4] else pinned] = float("inf")
         for one in self.residents[2:4]:
             one[slot] = -1
         for one in self.residents[4:]:

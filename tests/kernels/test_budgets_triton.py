@@ -157,7 +157,7 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
 def test_heads_that_select_together_read_what_is_worth_the_most_to_any(pool: ProcessPoolExecutor) -> None:
     torch.manual_seed(3)
     scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
-    pins[0, 0, 5] = pins[1, 1, 9] = float("inf")
+    pins[0, :, 5] = pins[1, 1, 9] = float("inf")
     counts, slot = torch.tensor([[20, 1, 2, 1, 1], [20, 1, 2, 1, 0]]).int(), torch.arange(2).int()
     live = torch.tensor([60 * PAGE, 60 * PAGE - 9]).int()
     found = selected_pages(pool, scores, counts, slot, live, pins=pins)

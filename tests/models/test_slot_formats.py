@@ -123,11 +123,11 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
         (Options(kv_policy="arkvale", kv_unread="no"), "kv_unread is 'no'; it must be one of drop, estimate"),
         (
             Options(kv_policy="arkvale", kv_prefetch=True),
-            "kv_prefetch fetches pages from kv_tier, and steps",
+            "kv_prefetch needs a kv_tier from which pages are fetched",
         ),
         (
             Options(kv_policy="arkvale", kv_prefetch=True, kv_tier="memory"),
-            "leave it out, or choose a directory as kv_tier",
+            "choose a directory as kv_tier, or leave it out",
         ),
         (
             Options(kv_policy="arkvale", kv_prefetch=True, kv_tier="/tmp", speculate=3),

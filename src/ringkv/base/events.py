@@ -9,8 +9,8 @@ FinishReason = Literal["stop", "length", "abort"]
 class FetchedPages(NamedTuple):
     """Pages that the steps of one request have fetched from a GPU's host or from files: a mean over layers and heads.
 
-    recalled: those that a step had selected. prefetched: those that a guess had, one layer ahead. prefetch_hits: of
-    these, those that the step then read, some of which every step reads.
+    recalled: when a layer had selected them. prefetched: one layer ahead, as predicted. prefetch_hits: of these, those
+    that the layer then read, some of which every step reads.
     """
 
     recalled: int

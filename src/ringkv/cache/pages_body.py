@@ -6,6 +6,7 @@ resident pages are. The others are recalled by their digests.
 L layers of a group, R rows, H key-value heads, C entries per row in P pages, D elements of a vector.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ class PagesBody(Body):
         layers, key = len(group.layers), group.spec.key
         pages = layers, rows, key.heads, entries // pages_of(group).size
         digests, pins = allocate((*pages, 2, key.width)), allocate(pages, dtype=torch.float32)
-        counts = allocate((layers, rows, 5), dtype=torch.int32)
+        counts = aligned(allocate, (layers, rows, 5))
         return cls(
             group,
             planes,
@@ -148,6 +149,15 @@ class PagesBody(Body):
         if counts:
             between = slice(counts.leading, max(counts.leading, held - counts.newest))
             self.pins[:, row, :, between] = _pinned(votes[..., between], counts.pinned)
+
+
+def aligned(allocate: Allocate, shape: tuple[int, ...]) -> Tensor:
+    """Return int32 [L, ...] whose layers begin at multiples of 16 bytes: a GPU's graph copies others in each step."""
+    layers, *own = shape
+    numbers = math.prod(own)
+    padded: Tensor = allocate((layers, -(-numbers // 4) * 4), dtype=torch.int32)
+    found: Tensor = padded[:, :numbers].unflatten(1, own)
+    return found
 
 
 def _means(group: LayerGroup, rows: int, allocate: Allocate) -> tuple[Tensor, ...]:

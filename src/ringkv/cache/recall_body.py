@@ -15,7 +15,7 @@ from ringkv.base.kv import Layout
 from ringkv.cache.body import Body, Entries, Planes
 from ringkv.cache.formats.earlier import Earlier
 from ringkv.cache.formats.storage import ENCODED_AT_ONCE, Allocate
-from ringkv.cache.pages_body import PagesBody, pages_of
+from ringkv.cache.pages_body import PagesBody, aligned, pages_of
 from ringkv.kernels.decode_attend_pages import digest
 from ringkv.kernels.take_rows import take_rows
 
@@ -38,7 +38,7 @@ class RecallBody(PagesBody):
         first = len(group.layers), rows, heads
         planes = (allocate((*first, pages.resident * pages.size, plane.width)) for plane in group.spec.planes)
         counts = entries // pages.size, pages.resident, pages.resident, FETCH_COUNTS
-        maps = (allocate((*first, count), dtype=torch.int32) for count in counts)
+        maps = (aligned(allocate, (*first, count)) for count in counts)
         return cls(group, paged.planes, (*paged.beside, *planes, *maps))
 
     @property

@@ -19,8 +19,8 @@ from ringkv.cache.pages_body import PagesBody
 from ringkv.cache.slots import Slots
 from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
+from ringkv.engine.fed import Fed, RowNumbers
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.passes import Fed, RowNumbers
 from ringkv.engine.prefetch import Prefetch
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
@@ -41,9 +41,9 @@ class Batch:
         bodies: tuple[Body, ...],
         programs: Programs,
         capture: Capture,
-        prefetches: Sequence[Prefetch | None],
+        prefetch: Prefetch | None,
     ) -> None:
-        """bodies: one per group of layers, with a row per slot of this rank. prefetches: run before each layer."""
+        """bodies: one per group of layers, with a row per slot of this rank."""
         self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
         self._share, device, vocab = SlotShare(decoder.config.slot_share), bodies[0].device, decoder.config.vocab_size
         count = bodies[0].rows * self._share.ranks
@@ -60,7 +60,7 @@ class Batch:
             [*bodies[place.group].layer(place.row), *layer.values()]
             for layer, place in zip(weights.layers, decoder.places, strict=True)
         ]
-        self.prefetches = prefetches
+        self.prefetch = prefetch
         self._rows = torch.arange(count, device=device)  # the slots of a step, first
         self._run_forward = _steps(programs.decode.sizes, self._forward, capture)
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
@@ -266,8 +266,8 @@ class Batch:
         embedded = self.decoder.embed(fed.tokens, self.weights.shared)
         x = embedded.x
         for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
-            if fetch := self.prefetches[at]:
-                fetch(size, x, rotations, fed)
+            if self.prefetch:
+                self.prefetch.before(at, size, x, rotations, fed)
             (x,) = decode[kind]([embedded.layer_argument(at, x), *rotations[kind], *fed.at[group], *layer])
         self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
 

@@ -28,7 +28,7 @@ from ringkv.engine.expected_queries import check_calibrated, expecting
 from ringkv.engine.lanes import Lanes, LaneSizes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.passes import Passes
-from ringkv.engine.prefetch import by_layer
+from ringkv.engine.prefetch import Prefetch
 from ringkv.engine.prefill import Prefill
 from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
 from ringkv.engine.source import digest
@@ -119,14 +119,17 @@ def assemble(
     ]
     slots = expecting(allocated, decoder, config)
     ahead = _prefetched(config, model)
+    if config.kv_prefetch and not ahead:
+        text = "kv_prefetch has no effect: it needs C++ kernels, and a head_dim that is a multiple of %d"
+        log.warning(text, WIDTH_STEP)
     made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate, ahead)
-    prefetches = by_layer(decoder, weights, slots, made)
+    prefetch = Prefetch(decoder, weights, slots, made, like.device) if ahead else None
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
-    passes = Passes(decoder, weights, staged, slots, made, prefetches)
+    passes = Passes(decoder, weights, staged, slots, made, prefetch)
     sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
     lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words, config.head_shares)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
-    batch = Batch(decoder, weights, slots, made, capture, prefetches)
+    batch = Batch(decoder, weights, slots, made, capture, prefetch)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
 
 
@@ -135,9 +138,10 @@ def _prefetched(config: EngineConfig, model: ModelConfig) -> tuple[str, ...]:
     if not config.kv_prefetch:
         return ()
     refuse_unprefetchable(model)
-    width = max(group.spec.key.width for group in model.groups if group.pages)
-    can = config.kv_resident or (is_native("prefetch_pages") and width % WIDTH_STEP == 0)
-    return prefetched_kinds(model) if can else ()
+    widths = [group.spec.key.width for group in model.groups if group.pages]
+    if config.kv_resident or (is_native("prefetch_pages") and not any(width % WIDTH_STEP for width in widths)):
+        return prefetched_kinds(model)
+    return ()
 
 
 def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:

@@ -1,4 +1,5 @@
-"""The static functions that become graphs: a layer of each kind in prefill, in a decode step and in both, and the head.
+"""The static functions that become graphs: a layer of each kind in prefill, in a decode step and in both, its
+queries, and the head.
 
 N rows of a pass, R of them slots. All arguments are tensors; a layer's weights come last, in `names` order. The bodies
 are functions of the module with some arguments bound, so that another process can compile them.
@@ -213,33 +214,16 @@ def _decode(
     return (decoder.layer(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True)), attend),)
 
 
-def prefetch(decoder: Decoder, kind: str, names: Sequence[str], format: SlotKind) -> StaticFunction:
-    """(x, cos, sin, slot, live, *planes, *weights) -> (pages,). Fetches pages that a layer's step will probably read.
-
-    x [R, hidden] enters the layer before. weights: those of `QUERY_WEIGHTS` that the layer has.
-    """
-    layer = decoder.layers[kind]
-    key, body = f"prefetch {layer} {names} {format}", partial(_prefetch, decoder, kind, names, format)
-    return StaticFunction(body, key, _slots_from(5, layer, format), rows=tuple(range(5)))
+def queries(decoder: Decoder, kind: str, names: Sequence[str]) -> StaticFunction:
+    """(x, cos, sin, *weights) -> (q,). The queries of a layer for x [R, hidden], from `QUERY_WEIGHTS`."""
+    body, key = partial(_queries, decoder, kind, names), f"queries {decoder.layers[kind]} {names}"
+    return StaticFunction(body, key, rows=(0, 1, 2))
 
 
-def _prefetch(
-    decoder: Decoder,
-    kind: str,
-    names: Sequence[str],
-    format: SlotKind,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    slot: Tensor,
-    live: Tensor,
-    *others: Tensor,
+def _queries(
+    decoder: Decoder, kind: str, names: Sequence[str], x: Tensor, cos: Tensor, sin: Tensor, *weights: Tensor
 ) -> tuple[Tensor, ...]:
-    layer, own = decoder.layers[kind], FORMATS[format].prefetch
-    assert own is not None
-    count = _planes_of(layer, format)
-    q = decoder.queries(kind, x, Rotation(cos, sin), dict(zip(names, others[count:], strict=True)))
-    return (own(q, *others[:count], slot, live, layer.attention.cache.scale),)
+    return (decoder.queries(kind, x, Rotation(cos, sin), dict(zip(names, weights, strict=True))),)
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:

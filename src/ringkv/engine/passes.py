@@ -3,22 +3,21 @@
 N rows: those of the pieces, in their order, then R rows of slots, then padding. L layers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringkv.cache.body import Body, Span
+from ringkv.engine.fed import Fed, RowNumbers
 from ringkv.engine.load import ModelWeights
+from ringkv.engine.prefetch import Prefetch
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
 from ringkv.kernels.latent_slots import NO_SLOT
 from ringkv.kernels.prefill_attend import Segment
 from ringkv.models.decoder import Decoder
-
-if TYPE_CHECKING:
-    from ringkv.engine.prefetch import Prefetch
 
 
 class Piece(NamedTuple):
@@ -37,31 +36,6 @@ class Piece(NamedTuple):
     is_read: bool = True
 
 
-class RowNumbers(NamedTuple):
-    """Where rows write and read in the slots of one group of layers: int32 [R] each; slot as `SlotShare.places`."""
-
-    slot: Tensor
-    entry: Tensor
-    live: Tensor  # 0 for a row that belongs to no slot
-
-    def among(self, before: int, rows: int, no_slot: int) -> "RowNumbers":
-        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'.
-
-        no_slot: the slot of rows that are not the slots'.
-        """
-        around = before, rows - before - len(self.slot)
-        each = ((self.slot, no_slot), (self.entry, 0), (self.live, 0))
-        return RowNumbers(*(torch.nn.functional.pad(one, around, value=value) for one, value in each))
-
-
-class Fed(NamedTuple):
-    """The rows of slots in one pass: their tokens and positions int64 [R], and their places by group of layers."""
-
-    tokens: Tensor
-    positions: Tensor
-    at: tuple[RowNumbers, ...]
-
-
 class Passes:
     """Runs passes over the staging and the slots."""
 
@@ -72,11 +46,10 @@ class Passes:
         staging: Staging,
         bodies: Sequence[Body],
         programs: Programs,
-        prefetches: "Sequence[Prefetch | None]",
+        prefetch: Prefetch | None,
     ) -> None:
-        """prefetches: what runs before each layer for the rows of slots."""
         self._decoder, self._weights, self._staging, self._programs = decoder, weights, staging, programs
-        self._device, self._prefetches = staging.queries[0].device, prefetches
+        self._device, self._prefetch = staging.queries[0].device, prefetch
         self._places = decoder.places
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [bodies[place.group].layer(place.row) for place in decoder.places]
@@ -102,27 +75,16 @@ class Passes:
         at = [numbers.among(before, rows, self._no_slot) for numbers in fed.at] if self._programs.rides else []
         graphs = self._programs.passes[rows]
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
-        fetch = self._fetches(fed, before)
+        of_slots = self._decoder.rotations(fed.positions) if self._prefetch else {}
         for layer, kind in enumerate(self._decoder.kinds[: None if is_read else self._writers]):
-            fetch(layer, x)
+            if self._prefetch and len(fed.tokens):
+                self._prefetch.before(layer, len(fed.tokens), x[before : before + len(fed.tokens)], of_slots, fed)
             weights = self._weights.layers[layer]
             (group, row, _), staged = self._places[layer], self._staged[layer]
             slots = [*at[group], *self._slots[layer]] if self._programs.rides else []
             arguments = [embedded.layer_argument(layer, x), *rotations[kind]]
             (x,) = graphs[kind]([*arguments, segments[group][row], *staged, *slots, *weights.values()])
         return x
-
-    def _fetches(self, fed: Fed, before: int) -> Callable[[int, Tensor], None]:
-        """Return what prefetches before a layer, for what enters it [N, hidden]."""
-        if not len(fed.tokens) or not any(self._prefetches):
-            return lambda layer, x: None
-        rows, rotations = len(fed.tokens), self._decoder.rotations(fed.positions)
-
-        def fetch(layer: int, x: Tensor) -> None:
-            if own := self._prefetches[layer]:
-                own(rows, x[before : before + rows], rotations, fed)
-
-        return fetch
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
         """Yield the tokens and the positions of pieces, and of so many rows of padding after them."""

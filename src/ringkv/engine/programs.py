@@ -25,7 +25,8 @@ from ringkv.kernels.decode_attend import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.models.base import Place
-from ringkv.models.decoder import QUERY_WEIGHTS, Decoder
+from ringkv.models.blocks import query_weights
+from ringkv.models.decoder import Decoder
 
 PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
 
@@ -46,11 +47,11 @@ class Programs:
     passes: Family[ByKind]  # by rows
     decode: Family[ByKind]  # by slots
     drafts: Family[ByKind]  # the same for steps with drafts
-    prefetch: Family[ByKind]  # before a layer of a kind in pages decodes; by slots
     head: Family[Graph]  # by rows
     head_of_one: Graph  # a prompt's last token alone, if the head has fixed sizes; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
     sampling_drafts: Mapping[SamplerTier, Graph]  # for all drafts of all slots; only the tiers that drafts may have
+    queries: Family[ByKind] | None = None  # of kinds of layers whose pages are prefetched, if any; by slots
 
     @property
     def packs(self) -> bool:
@@ -135,6 +136,7 @@ def make(
         return graph("head" if sizes.head.is_any else f"head-{rows}", sizes.head, *examples.head(rows))
 
     tokens, drafting = 1 + drafts, not sizes.drafts.none
+    ahead = layers("queries", sizes.decode, STEP_EXAMPLE, examples.queries, kinds=prefetched)
     return Programs(
         backend=backend,
         rides=examples.rides,
@@ -143,11 +145,11 @@ def make(
         passes=layers("mixed" if examples.rides else "prefill", sizes.passes, PASS_EXAMPLE, examples.of_pass),
         decode=layers("decode", sizes.decode, STEP_EXAMPLE, examples.decode),
         drafts=layers("decode", sizes.drafts, STEP_EXAMPLE, partial(examples.decode, tokens=tokens), f"x{tokens}"),
-        prefetch=layers("prefetch", sizes.decode, STEP_EXAMPLE, examples.prefetch, kinds=prefetched),
         head=Family(sizes.head, {rows: head(rows) for rows in sizes.head.to_make(STEP_EXAMPLE)}),
         head_of_one=Eager().make("head-1", *examples.head(1)),
         sampling=samplers(backend, slots, vocab, device),
         sampling_drafts=draft_samplers(backend, slots * drafts, vocab, device) if drafting else {},
+        queries=ahead if prefetched else None,
     )
 
 
@@ -193,13 +195,11 @@ class _Examples:
         example = [*self._rows(kind, slots * tokens), *numbers, *self._bodies[group].layer(row), *layer.values()]
         return functions.decode_layer(self._decoder, kind, tuple(layer), self._format(group), tokens), example
 
-    def prefetch(self, kind: str, slots: int) -> Args:
-        """What fetches the pages of a layer."""
-        (group, row, _), layer = self._first[kind]
-        slot, _, live = self._numbers(slots)
-        named = query_weights(layer)
-        example = [*self._rows(kind, slots), slot, live, *self._bodies[group].layer(row), *named.values()]
-        return functions.prefetch(self._decoder, kind, tuple(named), self._format(group)), example
+    def queries(self, kind: str, slots: int) -> Args:
+        """The queries of a layer."""
+        named = query_weights(self._first[kind].weights)
+        example = [*self._rows(kind, slots), *named.values()]
+        return functions.queries(self._decoder, kind, tuple(named)), example
 
     def head(self, rows: int) -> Args:
         """The final norm and the vocabulary projection."""
@@ -220,11 +220,6 @@ class _Examples:
 
     def _tokens(self, rows: int, elements: int) -> Tensor:
         return torch.zeros(rows, elements, dtype=self._decoder.dtype, device=self._device)
-
-
-def query_weights(layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those of a layer's weights that its queries come from."""
-    return {name: layer[name] for name in QUERY_WEIGHTS if name in layer}
 
 
 class _First(NamedTuple):

@@ -97,7 +97,7 @@ def _measured(engine: Engine, request: Request, choice: KVChoice, steps: int, pr
         step=median(seconds[WARM:] or seconds),
         held=held,
         read=_read(layout, held, engine.limits.page),
-        recalled=fetched.recalled / len(seconds) if fetched else 0,
+        recalled=(fetched.recalled + fetched.prefetched) / len(seconds) if fetched else 0,
     )
 
 

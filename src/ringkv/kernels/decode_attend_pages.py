@@ -35,7 +35,8 @@ def decode_attend_pages(
     counts int32 [S, 5]: pages that a step reads; how many of them are the first; how many the newest, the open one
     among them; whether digests are means instead of bounds; and whether all heads read the same pages. Of the others
     pinned pages come before those that are `worth` the most; of equal ones the first. pins float32 [S, H, P]: infinite
-    for pinned pages, else -inf. If a slot has no more pages than it may read, results have the bits of `decode_attend`.
+    for pinned pages, else -inf; equal in all heads that read the same pages. If a slot has no more pages than it may
+    read, results have the bits of `decode_attend`.
 
     means float32 [S, H, MEANS, D]: other pages are estimated, see `add_unread_pages`. None: they count nothing.
     """

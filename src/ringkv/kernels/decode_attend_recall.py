@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import decode_attend as plain
 from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, worth
@@ -23,8 +22,8 @@ class Residents(NamedTuple):
 
     keys, values [S, H, R * page, D]. place_of int32 [S, H, P]: the place of each page, or -1. page_in int32 [S, H, R]:
     the page in each place, or -1; the maps are inverse. guessed int32 [S, H, R]: 1 for places that `prefetch_recall`
-    has filled for the next step, else 0. fetched int32 [S, H, FETCH_COUNTS]: pages that steps copied from the host,
-    pages that guesses copied, and how many of these the next step read.
+    has filled since the last attention, else 0. fetched int32 [S, H, FETCH_COUNTS]: pages that steps copied from the
+    host, pages that guesses copied, and how many of these attention then read.
     """
 
     keys: Tensor
@@ -119,8 +118,8 @@ def recall(
 ) -> None:
     """Copy the pages that rows read, bool [B, H, P], to places on the device if they have none; in place.
 
-    share: float32 [B, H, P]. The first of these pages takes the first place that is freed. is_guess: the step that
-    reads them is the next one.
+    share: float32 [B, H, P]. The first of these pages takes the first place that is freed. is_guess: by
+    predicted queries.
     """
     place_of, page_in = residents.place_of[rows].long(), residents.page_in[rows].long()
     index, last = torch.arange(seen.shape[2], device=seen.device), seen.shape[2] - 1
@@ -205,10 +204,9 @@ def prefetch_recall(
     live: Tensor,
     scale: float,
 ) -> Tensor:
-    """Recall the pages that `decode_attend_recall` would for guessed queries q [B, H, G, D] of its next step.
+    """Recall the pages that `decode_attend_recall` will probably read in this step: for predicted q [B, H, G, D].
 
-    On a GPU pages move beside the current stream, until `decode_attend_recall` runs. Returns int32 [B, H], how many
-    pages of each head had no place; not to be read before.
+    Returns int32 [B, H], how many pages of each head had no place.
     """
     residents = keys, values, place_of, page_in, guessed, fetched
     moves: Tensor = torch.ops.ringkv.prefetch_recall(
@@ -245,12 +243,7 @@ def prefetch_reference(
     return moves
 
 
-def _fake_moves(q: Tensor, *_: object) -> Tensor:
-    return q.new_empty(q.shape[:2], dtype=torch.int32)
-
-
 plain.register("decode_attend_recall", reference)
 LIBRARY.impl("prefetch_recall", prefetch_reference, "CompositeExplicitAutograd")
-register_fake("ringkv::prefetch_recall", _fake_moves, lib=LIBRARY)
 plain.register_cuda("prefetch_recall", "recall_attend")
 plain.register_cuda("decode_attend_recall", "recall_attend")

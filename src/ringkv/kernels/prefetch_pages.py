@@ -1,4 +1,4 @@
-"""prefetch_pages: pages that a layer's step will probably read are fetched while the layer before it computes.
+"""prefetch_pages: pages that a layer will probably read are fetched while the layer before it computes.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, P pages of a slot, D head_dim. Source:
 ArkVale (NeurIPS 2024), section 4.
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.decode_attend import needs_reference
 from ringkv.kernels.library import LIBRARY
@@ -42,4 +41,3 @@ def reference(q: Tensor, planes: Sequence[Tensor], *_: object) -> Tensor:
 
 
 LIBRARY.impl("prefetch_pages", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::prefetch_pages", reference, lib=LIBRARY)

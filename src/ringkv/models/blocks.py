@@ -59,8 +59,16 @@ def attention(
     return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
 
 
+QUERY_WEIGHTS = ("attention_norm", "qkv", "qkv_bias", "q_norm", "k_norm")
+"""Names of the weights that `queries` reads, if a layer has them."""
+
+
+def query_weights(weights: NamedWeights) -> dict[str, Tensor]:
+    return {name: weights[name] for name in QUERY_WEIGHTS if name in weights}
+
+
 def queries(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
-    """Return the queries [N, H, G, D] of a layer with grouped-query attention for x [N, hidden] that enters it."""
+    """Return the queries [N, H, G, D] that `_grouped` has for x [N, hidden], without new keys and values."""
     block, norm = layer.attention, layer.norm
     assert isinstance(block, Attention)
     size, before, bias = block.heads * block.head_dim, weights.get("attention_norm"), weights.get("qkv_bias")

@@ -91,7 +91,7 @@ class Decoder:
         return _TRANSFORMS[type(of)](of, x, angles, weights, attend)
 
     def queries(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
-        """Return the queries [N, H, G, D] of a layer of a kind for x [N, hidden]: of those with `QUERY_WEIGHTS`."""
+        """Return the queries [N, H, G, D] of a layer of a kind for x [N, hidden]; see `blocks.queries`."""
         return queries(self.layers[kind], x, angles, weights)
 
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
@@ -106,8 +106,6 @@ class Decoder:
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
 
 
-QUERY_WEIGHTS = ("attention_norm", "qkv", "qkv_bias", "q_norm", "k_norm")
-"""Names of the weights that queries come from, if a layer has them."""
 _TRANSFORMS: Mapping[type[Layer], Callable[..., Tensor]] = {
     Layer: transform,
     PerLayerInputLayer: per_layer_input_transform,

@@ -167,7 +167,7 @@ def _prefetch(options: Options, device: str, config: ModelConfig) -> bool:
     if not has_tier:
         tier = "memory" if device != "cpu" else "a directory"
         raise InvalidRequest(
-            f"kv_prefetch fetches pages from kv_tier, and steps read memory; leave it out, or choose {tier} as kv_tier",
+            f"kv_prefetch needs a kv_tier from which pages are fetched; choose {tier} as kv_tier, or leave it out",
             "kv_prefetch",
         )
     if options.speculate:

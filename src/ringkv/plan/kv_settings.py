@@ -169,7 +169,7 @@ class PageSettings:
             None,
             str,
             "NAME",
-            "What selects the pages that arkvale reads: each head, or a layer for all heads",
+            "What arkvale selects pages for: each key-value head, or a layer's heads together (layer)",
             fallback="head",
         ),
     ] = None
@@ -200,7 +200,7 @@ class PageSettings:
             None,
             bool,
             "",
-            "Fetch pages from kv_tier one layer ahead, by a guess",
+            "Predict the pages that the next layer reads, and fetch them from kv_tier",
             flags="--kv-prefetch",
             fallback="off",
         ),

@@ -26,8 +26,8 @@ COUNTERS = {
     "accepted_tokens": "Drafted tokens that were accepted",
     "kv_ring_wraps": "Times that decoding wrapped a ring",
     "kv_pages_read": "Pages that steps read, per layer and key-value head",
-    "kv_pages_recalled": "Pages that steps fetched from a tier, per layer and key-value head",
-    "kv_pages_prefetched": "Pages that were fetched one layer ahead, by a guess, per layer and key-value head",
+    "kv_pages_recalled": "Pages that steps fetched from a tier when they selected them, per layer and key-value head",
+    "kv_pages_prefetched": "Pages that steps fetched one layer ahead, as predicted, per layer and key-value head",
     "kv_pages_prefetch_hits": "Prefetched pages that steps then read, per layer and key-value head",
     "kv_pages_skipped": "Pages that steps did not read, per layer and key-value head",
 }

@@ -1,5 +1,5 @@
-// Planes of slots that are in files: the system reads the pages that a step has selected, or will probably select, before
-// attention needs them. See read_ahead.py.
+// Planes of slots that are in files: the system reads the pages that a layer has selected, or will probably select, before
+// its attention needs them. See read_ahead.py.
 
 #pragma once
 
@@ -16,12 +16,12 @@
 namespace ringkv {
 
 // Pages of a head, of a plane or one beside it, that were not in memory. recalled: when a step selected them, if they
-// were not prefetched. prefetched: for the next step. hits: those of them that this step selected.
+// were not prefetched. prefetched: before the layer had its queries. hits: those of them that it then selected.
 struct FetchCounts {
   int32_t recalled, prefetched, hits;
 };
 
-// A plane in a file. guessed: the pages that were prefetched for the next step, in order, by head.
+// A plane in a file. guessed: the pages that were prefetched and not selected yet, in order, by head.
 struct FilePlane {
   const char* begin;
   int64_t bytes, head_bytes;
@@ -112,7 +112,7 @@ class ReadAhead {
     const auto& missing = read(slot, head, others.data(), int64_t(others.size()));
     counts.recalled += int32_t(std::count(missing.begin(), missing.end(), 1));
   }
-  // The pages, in order, that the next step will probably select.
+  // The pages, in order, that the layer will probably select in this step.
   void prefetch(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
     if (planes_.empty()) return;
     const auto [counts, guessed] = head_of(slot, head);

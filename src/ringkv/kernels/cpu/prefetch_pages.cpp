@@ -1,4 +1,4 @@
-// prefetch_pages on the CPU: the system reads pages that the next step of a layer will probably select. See
+// prefetch_pages on the CPU: the system reads pages that a layer will probably select in this step. See
 // prefetch_pages.py.
 
 #include <ATen/Parallel.h>

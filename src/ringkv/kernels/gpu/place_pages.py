@@ -24,7 +24,7 @@ def place_pages(
     live_at,
     place_of_at,  # int32 [S, H, P]: the place of each page, or -1; freed pages lose theirs here
     page_in_at,  # int32 [S, H, R]: the page in each place, or -1
-    guessed_at,  # int32 [S, H, R]: 1 for places that a guess has filled since the last step, else 0; cleared here
+    guessed_at,  # int32 [S, H, R]: 1 for places that a guess has filled, else 0; cleared here
     fetched_at,  # int32 [S, H, 3], counted here: pages that steps recall, that guesses do, and hits of these
     placed_at,  # int32 [B, H, P]: the places of the selected pages, if they have one
     wanted_at,  # int32 [B, H, R]: which of the selected pages have none
@@ -36,7 +36,7 @@ def place_pages(
     PAGE: tl.constexpr,
     PLACES: tl.constexpr,  # R, padded to a power of two
     STEPS: tl.constexpr,  # PLACES is 2 ** STEPS
-    GUESS: tl.constexpr,  # the step that reads the pages is the next one
+    GUESS: tl.constexpr,  # by predicted queries, before the layer has its own
 ):
     head, row = tl.program_id(0), tl.program_id(1)
     own, i = row.to(tl.int64) * heads + head, tl.arange(0, PLACES)

@@ -7,8 +7,6 @@ B rows of a step, S slots, H key-value heads, G query heads each, C entries per 
 the device, D head_dim.
 """
 
-from contextlib import nullcontext
-
 import torch
 import triton
 from torch import Tensor
@@ -17,7 +15,6 @@ from ringkv.kernels.gpu.decode_attend import Attended, strides, usual_tiling
 from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.pages_attend import attend, complete, scores, selected
 from ringkv.kernels.gpu.place_pages import place_pages
-from ringkv.kernels.gpu.side_stream import fork, join
 from ringkv.kernels.gpu.tiling import Tiling
 
 MOVERS = 4  # programs that share the pages that one head recalls
@@ -60,8 +57,6 @@ def decode_attend_recall(
     shares = q.new_empty(*q.shape[:2], digests.shape[2], dtype=torch.float32)
     found = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(found, pins, counts, slot, live, page, shares)
-    if q.is_cuda:
-        join(place_of)
     placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page)
     move(k, v, host_keys, host_values, keys, values, pages, moves, slot, entry, live, place_of, page_in, placed)
     if k is not None:
@@ -86,16 +81,15 @@ def prefetch_recall(
     live: Tensor,
     scale: float,
 ) -> Tensor:
-    """See `kernels.decode_attend_recall.prefetch_recall`. Four of the kernels, beside the current stream."""
-    page = host_keys.shape[2] // digests.shape[2]
-    own = q.clone(memory_format=torch.contiguous_format)  # the caller may write to q while this runs
-    with fork(place_of, own, slot, live) if q.is_cuda else nullcontext():
-        shares = own.new_empty(*own.shape[:2], digests.shape[2], dtype=torch.float32)
-        found = scores(own, digests, counts, slot, live, page, scale)
-        pages, lengths = selected(found, pins, counts, slot, live, page, shares)
-        placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page, True)
-        hosts = host_keys, host_values
-        move(None, None, *hosts, keys, values, pages, moves, slot, slot, live, place_of, page_in, placed, guessed)
+    """See `kernels.decode_attend_recall.prefetch_recall`. It runs the first four kernels."""
+    q, page = q if q.stride(-1) == 1 else q.contiguous(), host_keys.shape[2] // digests.shape[2]
+    assert counts.stride() == (5, 1)
+    shares = q.new_empty(*q.shape[:2], digests.shape[2], dtype=torch.float32)
+    found = scores(q, digests, counts, slot, live, page, scale)
+    pages, lengths = selected(found, pins, counts, slot, live, page, shares)
+    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page, True)
+    hosts = host_keys, host_values
+    move(None, None, *hosts, keys, values, pages, moves, slot, slot, live, place_of, page_in, placed, guessed)
     return moves[-1]
 
 
@@ -118,8 +112,8 @@ def place(
 ) -> tuple[Tensor, Moves]:
     """Return the places of the selected pages that have one, int32 [B, H, P], and the moves of the others.
 
-    Takes the places of other pages from them in `place_of`, counts in `fetched`, and clears `guessed`. is_guess: the
-    step that reads the pages is the next one.
+    Takes the places of other pages from them in `place_of`, counts in `fetched`, and clears `guessed`. is_guess: by
+    predicted queries, before the layer has its own.
     """
     rows, heads, most = pages.shape
     places = page_in.shape[2]

@@ -62,7 +62,7 @@ def select_pages(
     live, slot = tl.load(live_at + row), tl.load(slot_at + row).to(tl.int64)
     counts, total = counts_at + slot * 5, tl.cdiv(live, PAGE)
     most, first, newest = tl.load(counts), tl.load(counts + 1), tl.load(counts + 2)
-    by_layer = tl.load(counts + 4) > 0  # all heads read the same pages
+    by_layer = tl.load(counts + 4) > 0  # all heads read the same pages, and have the same pins
     if head == 0:
         tl.store(lengths_at + row, live - tl.maximum(total - most, 0) * PAGE)
     own, page = (row.to(tl.int64) * heads + head) * pages, tl.arange(0, PAGES)
@@ -71,14 +71,13 @@ def select_pages(
         return
     stop = total - newest
     is_between = (page >= first) & (page < stop)
-    share = tl.full((PAGES,), float("-inf"), tl.float32)
-    for one in range(tl.where(by_layer, 0, head), tl.where(by_layer, heads, head + 1)):
-        pins = pins_at + (slot * heads + one) * pages + page
-        share = tl.maximum(share, tl.load(pins, mask=is_between, other=float("-inf")))
-        scores = scores_at + (row.to(tl.int64) * heads + one) * groups * pages + page
-        for group in range(groups):
-            score = tl.load(scores + group * pages, mask=page < stop, other=float("-inf"))
-            share = tl.maximum(share, promised_share(score))
+    pins = pins_at + (slot * heads + head) * pages + page
+    share = tl.load(pins, mask=is_between, other=float("-inf"))
+    first_head, count = tl.where(by_layer, 0, head), tl.where(by_layer, heads, 1)
+    scores = scores_at + (row.to(tl.int64) * heads + first_head) * groups * pages
+    for query in range(count * groups):
+        score = tl.load(scores + query * pages + page, mask=page < stop, other=float("-inf"))
+        share = tl.maximum(share, promised_share(score))
     if shares_at is not None:
         tl.store(shares_at + own + page, share, mask=page < stop)
     is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest, 32)
