@@ -51,7 +51,7 @@ def test_a_full_queue_answers_503_and_says_when_to_retry(tokenizer: Tokenizer, s
 def test_the_queue_is_bounded_exactly_under_a_burst(tokenizer: Tokenizer) -> None:
     with loaded(tokenizer, LoadOptions(max_queue=3), streams=4) as served:
         with ThreadPoolExecutor(20) as clients:
-            sent = [clients.submit(served.post, "completions", prompt="a", timeout=0.6) for _ in range(20)]
+            sent = [clients.submit(served.post, "completions", prompt="a", timeout=2) for _ in range(20)]
             while (queued := served.metrics("ringkv_queue_requests", "ringkv_queue_tokens"))[0] < 3:
                 time.sleep(0.01)
             assert queued == [3, 3]
