@@ -1,4 +1,4 @@
-"""Pages that are fetched one layer ahead: the guess against transformers, the bits, and what is counted."""
+"""Pages that are fetched one layer ahead: the prediction against transformers, the bits, and what is counted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ PAGED: dict[str, Any] = {"kv": KV, "capacity": CAPACITY, "kv_page": PAGE}
 LAYERS = 3
 
 
-def guesses(model: torch.nn.Module, tokens: list[int]) -> list[Tensor]:
+def predictions(model: torch.nn.Module, tokens: list[int]) -> list[Tensor]:
     """Return for each layer but the first its queries [1, H, D] of what enters the layer before, for the last token."""
     inner = model.model
     states = inner(torch.tensor([tokens]), output_hidden_states=True).hidden_states
@@ -46,25 +46,25 @@ def guesses(model: torch.nn.Module, tokens: list[int]) -> list[Tensor]:
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3"])
 @torch.inference_mode()
-def test_a_guess_is_a_layers_queries_of_what_enters_the_layer_before(
+def test_the_prediction_is_a_layers_queries_of_what_enters_the_layer_before(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny.save(tmp_path, kind)
     (tmp_path / "tier").mkdir()
     engine = build(tiny.config(tmp_path, **PAGED, kv_tier=tmp_path / "tier", kv_prefetch=True))
-    guessed: list[Tensor] = []
+    predicted: list[Tensor] = []
     fetch = pages.prefetch_pages
 
     def spy(q: Tensor, *others: Any) -> Tensor:
-        guessed.append(q[0].flatten(0, 1))
+        predicted.append(q[0].flatten(0, 1))
         return fetch(q, *others)
 
     monkeypatch.setattr(pages, "prefetch_pages", spy)
     tiny.enter(engine, tiny.request(tiny.prompt(100), kv=replace(KV, budget=None)))
     tiny.decode(engine, 1, forced=[9])
-    want = guesses(model, [*tiny.prompt(100), 9])
-    assert len(guessed) == len(want) == LAYERS - 1
-    for one, other in zip(guessed, want, strict=True):
+    want = predictions(model, [*tiny.prompt(100), 9])
+    assert len(predicted) == len(want) == LAYERS - 1
+    for one, other in zip(predicted, want, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
@@ -74,7 +74,7 @@ def filed(llama_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalEng
 
 
 @pytest.mark.parametrize("graphs", ["off", "compiled"])
-def test_steps_with_guesses_have_the_bits_of_steps_without(llama_dir: Path, tmp_path: Path, graphs: str) -> None:
+def test_steps_that_prefetch_have_the_bits_of_steps_without(llama_dir: Path, tmp_path: Path, graphs: str) -> None:
     want, found = (
         decoded(
             build(tiny.config(llama_dir, **PAGED, dtype="bfloat16", kv_tier=tmp_path, graphs=graphs, kv_prefetch=one)),
@@ -88,7 +88,7 @@ def test_steps_with_guesses_have_the_bits_of_steps_without(llama_dir: Path, tmp_
 def test_prefetched_pages_and_hits_are_counted_for_each_request(
     filed: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All pages are dropped from memory before the first step, and nothing reads them but guesses and steps."""
+    """All pages are dropped from memory before the first step, and nothing reads them but prefetching and steps."""
     (body,) = filed.batch.bodies
     assert isinstance(body, PagesBody)
     forward, counts = filed.batch.forward, list[Tensor]()
@@ -104,7 +104,7 @@ def test_prefetched_pages_and_hits_are_counted_for_each_request(
     usage = ended(filed, tiny.request(tiny.prompt(200), max_tokens=4, ignore_eos=True)).usage.kv
     assert usage.pages is not None
     first, last = counts[0], counts[-1].flatten(0, 1).float().mean(0)
-    assert not first[0, :, 1:].any()  # nothing is guessed for the first layer
+    assert not first[0, :, 1:].any()  # nothing is prefetched for the first layer
     assert (first[1:, :, 1] > 0).all()
     assert (first[1:, :, 2] <= first[1:, :, 1]).all()
     assert [usage.pages.recalled, usage.pages.prefetched, usage.pages.prefetch_hits] == last.round().int().tolist()
@@ -136,12 +136,12 @@ def test_pages_of_a_host_are_prefetched_to_places_on_the_device(
     config = tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT)
     without, ahead = build(config), build(replace(config, kv_prefetch=True))
     assert torch.equal(decoded(ahead, KV), decoded(without, KV))
-    alone, guessed = without.fetched(0), ahead.fetched(0)
+    alone, found = without.fetched(0), ahead.fetched(0)
     assert alone is not None
-    assert guessed is not None
+    assert found is not None
     assert alone[1:] == (0, 0)
-    assert 0 < guessed.prefetch_hits <= guessed.prefetched
-    assert guessed.recalled < alone.recalled
+    assert 0 < found.prefetch_hits <= found.prefetched
+    assert found.recalled < alone.recalled
 
 
 def test_layers_that_share_a_cache_are_not_prefetched(tmp_path: Path) -> None:

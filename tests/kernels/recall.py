@@ -31,7 +31,7 @@ def promised(
     """A `Promise` by the torch reference."""
     pins, counts = pins[slot.long()], counts[slot.long()]
     scores = decode_attend_pages.scores(q, digests[slot.long()]) * SCALE
-    share = decode_attend_pages.worth(scores, pins, counts, live, PAGE)
+    share = decode_attend_pages.priority(scores, pins, counts, live, PAGE)
     return decode_attend_pages.selected(scores, pins, counts, live, PAGE), share
 
 
@@ -40,7 +40,7 @@ class Slots:
     """host: keys and values [S, H, C, D], digests, pins and counts. residents: the tensors of `Residents`.
 
     whole: keys, values and digests with all pages. live: entries of each slot. in_place: by slot and head the page in
-    each place; None if it is empty. fetched: by slot and head, as `Residents` has it. guessed: the pages of a guess.
+    each place; None if it is empty. fetched: by slot and head, as `Residents` has it. prefetched: prefetched pages.
     """
 
     host: list[Tensor]
@@ -49,7 +49,7 @@ class Slots:
     live: list[int]
     in_place: dict[tuple[int, int], list[int | None]]
     fetched: dict[tuple[int, int], list[int]]
-    guessed: dict[tuple[int, int], set[int]]
+    prefetched: dict[tuple[int, int], set[int]]
     recalls: int = 0  # of all requests
     hits: int = 0
 
@@ -97,7 +97,7 @@ class Slots:
         self.live[slot] = live
         for head in range(HEADS):
             self.in_place[slot, head] = [None] * self.residents[3].shape[2]
-            self.fetched[slot, head], self.guessed[slot, head] = [0] * FETCH_COUNTS, set()
+            self.fetched[slot, head], self.prefetched[slot, head] = [0] * FETCH_COUNTS, set()
 
     def step(
         self,
@@ -110,18 +110,18 @@ class Slots:
     ) -> None:
         """Run a step for slots of which only some are running, and compare everything.
 
-        Half of the steps are guessed before, by other queries.
+        Half of the steps are prefetched before, for other queries.
 
         `promised` rounds as `recall` does: pages that each dominate a head have shares that only rounding orders.
         """
         q, k, v, *numbers = self.tokens(rows, running)
         slot, _, live = numbers
         if bool(torch.randint(2, ())):
-            guess = (q.float() + 2 * torch.randn(q.shape)).to(q.dtype)
-            selection = promised(guess, self.whole[2], *self.host[3:5], slot, live)
-            after = prefetch([guess, *self.host, *self.residents, slot, live])
+            predicted = (q.float() + 2 * torch.randn(q.shape)).to(q.dtype)
+            selection = promised(predicted, self.whole[2], *self.host[3:5], slot, live)
+            after = prefetch([predicted, *self.host, *self.residents, slot, live])
             self.host, self.residents = after[:5], after[5:11]
-            self._simulate(rows, running, *selection, is_guess=True)
+            self._simulate(rows, running, *selection, is_prefetch=True)
         seen, share = promised(q, self.whole[2], *self.host[3:5], slot, live)
         known = [*self.whole, *self.host[3:5]]
         want, after = whole([q, k, v, *known, *numbers])
@@ -137,8 +137,8 @@ class Slots:
 
     def check(self, slot: int) -> None:
         """Compare the maps with the simulation, and all copies with what was written."""
-        *planes, place_of, page_in, guessed, fetched = self.residents
-        assert not guessed[slot].any()
+        *planes, place_of, page_in, prefetched, fetched = self.residents
+        assert not prefetched[slot].any()
         for head in range(HEADS):
             held, places = self.in_place[slot, head], place_of[slot, head].tolist()
             assert page_in[slot, head].tolist() == [-1 if page is None else page for page in held]
@@ -163,7 +163,7 @@ class Slots:
         return [*(one.to(dtype) for one in vectors), torch.tensor(rows).int(), (live - 1).clamp(min=0), live]
 
     def _simulate(
-        self, rows: list[int], running: set[int], seen: Tensor, shares: Tensor, is_guess: bool = False
+        self, rows: list[int], running: set[int], seen: Tensor, shares: Tensor, is_prefetch: bool = False
     ) -> None:
         for (row, slot), head in product(enumerate(rows), range(HEADS)):
             if slot not in running:
@@ -179,9 +179,9 @@ class Slots:
             for page, place in zip(wanted, sorted(place for *_, place in others[: len(wanted)]), strict=True):
                 held[place] = page
             moved = {page for page in wanted if page * PAGE + 1 < live}
-            hits = 0 if is_guess else len(self.guessed[slot, head] & {*read})
-            self.guessed[slot, head] = moved if is_guess else set()
-            self.fetched[slot, head][int(is_guess)] += len(moved)
+            hits = 0 if is_prefetch else len(self.prefetched[slot, head] & {*read})
+            self.prefetched[slot, head] = moved if is_prefetch else set()
+            self.fetched[slot, head][int(is_prefetch)] += len(moved)
             self.fetched[slot, head][2] += hits
             self.recalls, self.hits = self.recalls + len(moved), self.hits + hits
             total = -(-live // PAGE)

@@ -154,7 +154,7 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
         assert found[row, head].nonzero()[:, 0].tolist() == sorted([0, *best, 58, 59])
 
 
-def test_heads_that_select_together_read_what_is_worth_the_most_to_any(pool: ProcessPoolExecutor) -> None:
+def test_heads_that_select_together_read_the_highest_share_of_any(pool: ProcessPoolExecutor) -> None:
     torch.manual_seed(3)
     scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
     pins[0, :, 5] = pins[1, 1, 9] = float("inf")

@@ -59,7 +59,7 @@ class Step:
         scores = plain.scores(self.q, self.digests[rows]) * SCALE
         return plain.selected(scores, self.pins[rows], self.counts[rows], LIVES, self.page)[rows.argsort()]
 
-    def guessed(self, planes: list[Tensor], q: Tensor) -> Tensor:
+    def prefetched(self, planes: list[Tensor], q: Tensor) -> Tensor:
         """Prefetch for other queries; returns what they select."""
         selected = prefetch_pages(q, planes, self.digests, self.pins, self.counts, SLOT, LIVES, SCALE)
         other = Step(self.page)
@@ -118,13 +118,13 @@ def test_prefetched_pages_that_the_step_reads_are_hits_and_no_others_are_recalle
     drop(planes)
     layer = [one[1] for one in planes]
     missing = ~step.held(layer)
-    guess = step.guessed(layer, step.q + torch.randn_like(step.q)) & missing
+    predicted = step.prefetched(layer, step.q + torch.randn_like(step.q)) & missing
     deadline = time.monotonic() + 10
-    while (guess & ~step.held(layer)).any() and time.monotonic() < deadline:  # until the system has read them
+    while (predicted & ~step.held(layer)).any() and time.monotonic() < deadline:  # until the system has read them
         time.sleep(0.01)
     held, selected = step.held(layer), step.selected()
     step.run(layer)
-    want = torch.stack(((selected & ~held).sum(-1), guess.sum(-1), (selected & guess).sum(-1)), -1)
+    want = torch.stack(((selected & ~held).sum(-1), predicted.sum(-1), (selected & predicted).sum(-1)), -1)
     assert fetched is not None
     assert torch.equal(fetched[1], want.int())
     assert 0 < want[..., 2].sum() < want[..., 1].sum()
@@ -133,9 +133,9 @@ def test_prefetched_pages_that_the_step_reads_are_hits_and_no_others_are_recalle
     assert torch.equal(fetched[1], want.int())
 
 
-def test_guesses_for_planes_in_memory_select_and_fetch_nothing() -> None:
+def test_prefetching_planes_in_memory_selects_and_fetches_nothing() -> None:
     step, planes = Step(32), [torch.randn(SLOTS, HEADS, ENTRIES, WIDTH).bfloat16() for _ in range(2)]
-    assert step.guessed(planes, step.q).any()
+    assert step.prefetched(planes, step.q).any()
 
 
 def test_a_step_over_files_has_the_bits_of_one_over_memory(tmp_path: Path) -> None:

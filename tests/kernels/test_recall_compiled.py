@@ -42,7 +42,7 @@ def test_they_compile_and_spill_nothing(
 
 
 @pytest.mark.parametrize(("capability", "dtype", "width", "groups"), SHAPES)
-def test_guesses_compile_and_spill_nothing(
+def test_prefetching_compiles_and_spill_nothing(
     capability: int, dtype: torch.dtype, width: int, groups: int, tmp_path: Path
 ) -> None:
     with absent_device(capability) as absent:
@@ -81,12 +81,12 @@ def test_places_of_few_and_of_many_pages_are_found_in_registers(
     capacity: int, page: int, places: int, tmp_path: Path
 ) -> None:
     with absent_device(90) as absent:
-        q, *_, place_of, page_in, guessed, fetched, slot, _, live = recall_inputs(
+        q, *_, place_of, page_in, prefetched, fetched, slot, _, live = recall_inputs(
             BF16, 4, 128, page, capacity=capacity, places=places
         )
         pages = q.new_empty(*q.shape[:2], place_of.shape[2], dtype=torch.int32)
-        for is_guess in (False, True):
-            place(pages, live, pages.float(), slot, live, place_of, page_in, guessed, fetched, page, is_guess)
+        for is_prefetch in (False, True):
+            place(pages, live, pages.float(), slot, live, place_of, page_in, prefetched, fetched, page, is_prefetch)
         found = absent.made(place_pages)
         assert [stack_bytes(made, tmp_path) for made in found] == [0, 0]
 

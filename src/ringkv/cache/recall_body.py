@@ -23,7 +23,7 @@ from ringkv.kernels.take_rows import take_rows
 @dataclass(frozen=True)
 class RecallBody(PagesBody):
     """Planes are in the host's memory. Beside them, on the GPU, are what a `PagesBody` has, and the `Residents` of
-    `decode_attend_recall`: keys and values [L, R, H, N * page, D], maps int32 [L, R, H, P] and [L, R, H, N], guessed
+    `decode_attend_recall`: keys and values [L, R, H, N * page, D], maps int32 [L, R, H, P] and [L, R, H, N], prefetched
     places int32 [L, R, H, N] and counts of fetched pages int32 [L, R, H, FETCH_COUNTS].
 
     A row that was filled has no pages on the GPU: the first step recalls those that its queries select.
@@ -100,9 +100,9 @@ class RecallBody(PagesBody):
 
     def place(self, row: int, layout: Layout) -> None:
         super().place(row, layout)
-        *_, place_of, page_in, guessed, _ = self.beside
+        *_, place_of, page_in, prefetched, _ = self.beside
         place_of[:, row] = page_in[:, row] = -1
-        guessed[:, row] = 0
+        prefetched[:, row] = 0
 
     def read(self, row: int, entries: Entries) -> Planes:
         return super().read(row, entries if isinstance(entries, slice) else entries.to(self.planes[0].device))

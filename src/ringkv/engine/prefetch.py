@@ -13,7 +13,7 @@ from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.fed import Fed
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
-from ringkv.engine.side_stream import AtOnce, Beside, SideStream
+from ringkv.engine.side_stream import NoStream, SideStream
 from ringkv.models.blocks import query_weights
 from ringkv.models.decoder import Decoder
 from ringkv.models.rotary import Rotation
@@ -27,7 +27,7 @@ class Prefetch:
     ) -> None:
         assert programs.queries is not None
         self._decoder, self._queries, self._bodies = decoder, programs.queries, bodies
-        self._beside: Beside = SideStream(device) if device.type == "cuda" else AtOnce()
+        self._side = SideStream(device) if device.type == "cuda" else NoStream()
         self._planes = [bodies[place.group].layer(place.row) for place in decoder.places]
         by_kind = next(iter(self._queries.graphs.values()))
         self.layers = [layer for layer, kind in enumerate(decoder.kinds) if layer and kind in by_kind]
@@ -39,7 +39,7 @@ class Prefetch:
         x [rows, hidden] enters this layer. rotations: the angles of the rows, by kind.
         """
         self._fetch(layer + 1, rows, x, rotations, fed)
-        self._beside.join(layer)
+        self._side.join(layer)
 
     def _fetch(self, layer: int, rows: int, x: Tensor, rotations: Mapping[str, Rotation], fed: Fed) -> None:
         if layer not in self.layers:
@@ -49,5 +49,5 @@ class Prefetch:
         numbers, format = fed.at[group], FORMATS[self._bodies[group].group.kind]
         assert format.prefetch is not None
         scale = self._decoder.layers[kind].attention.cache.scale
-        with self._beside.fork(layer, q, numbers.slot, numbers.live):
+        with self._side.fork(layer, q, numbers.slot, numbers.live):
             format.prefetch(q, *self._planes[layer], numbers.slot, numbers.live, scale)

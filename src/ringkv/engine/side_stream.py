@@ -4,26 +4,11 @@ It records events, so that CUDA graphs capture both streams.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-
-class Beside(Protocol):
-    """Runs work of a layer beside that of others."""
-
-    def fork(self, layer: int, *inputs: Tensor) -> AbstractContextManager[None]:
-        """Run what is inside after what was done so far, and beside what follows until the layer's `join`.
-
-        inputs: what it reads, except what lives as long as the engine.
-        """
-        ...
-
-    def join(self, layer: int) -> None:
-        """Wait for the layer's fork, if there is one."""
-        ...
 
 
 class _Fork(NamedTuple):
@@ -34,7 +19,7 @@ class _Fork(NamedTuple):
 
 
 class SideStream:
-    """A stream of a GPU."""
+    """A stream of a GPU. Its work belongs to a layer."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
@@ -42,17 +27,22 @@ class SideStream:
 
     @contextmanager
     def fork(self, layer: int, *inputs: Tensor) -> Iterator[None]:
+        """Run what is inside after what was done so far, and beside what follows until the layer's `join`.
+
+        inputs: what it reads, except what lives as long as the engine.
+        """
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
         self._forks[layer] = _Fork(self._stream.record_event(), inputs)
 
     def join(self, layer: int) -> None:
+        """Have the current stream wait for the layer's fork, if there is one."""
         if own := self._forks.pop(layer, None):
             torch.cuda.current_stream(self._device).wait_event(own.done)
 
 
-class AtOnce:
+class NoStream:
     """For a CPU, where the system fetches beside: nothing waits."""
 
     @contextmanager

@@ -34,9 +34,9 @@ def decode_attend_pages(
     digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, written with the last entry of a page.
     counts int32 [S, 5]: pages that a step reads; how many of them are the first; how many the newest, the open one
     among them; whether digests are means instead of bounds; and whether all heads read the same pages. Of the others
-    pinned pages come before those that are `worth` the most; of equal ones the first. pins float32 [S, H, P]: infinite
-    for pinned pages, else -inf; equal in all heads that read the same pages. If a slot has no more pages than it may
-    read, results have the bits of `decode_attend`.
+    pinned pages come before those with the highest `priority`; of equal ones the first. pins float32 [S, H, P]:
+    infinite for pinned pages, else -inf; equal in all heads that read the same pages. If a slot has no more pages than
+    it may read, results have the bits of `decode_attend`.
 
     means float32 [S, H, MEANS, D]: other pages are estimated, see `add_unread_pages`. None: they count nothing.
     """
@@ -117,16 +117,16 @@ def selected(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: i
     total = ((live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
     always = (index < leading) | (index >= total - newest)
-    others = worth(scores, pins, counts, live, page).masked_fill(always, float("-inf"))
+    others = priority(scores, pins, counts, live, page).masked_fill(always, float("-inf"))
     order = others.argsort(dim=-1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(-1, order, index.expand_as(order))
     return ((total <= most) | always | (rank < most - leading - newest)) & (index < total)
 
 
-def worth(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
+def priority(scores: Tensor, pins: Tensor, counts: Tensor, live: Tensor, page: int) -> Tensor:
     """Return float32 [B, H, P]: by what `selected` selects pages before the newest; infinite for pinned ones.
 
-    If all heads of a row read the same pages, the head to which a page is worth the most counts.
+    If all heads of a row read the same pages, the head that gives a page the highest priority counts.
     """
     older = (live + page - 1) // page - counts[:, 2]
     is_older = (torch.arange(scores.shape[-1], device=scores.device) < older[:, None, None]).expand(*pins.shape)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels import decode_attend as plain
-from ringkv.kernels.decode_attend_pages import complete, in_pages, scores, selected, worth
+from ringkv.kernels.decode_attend_pages import complete, in_pages, priority, scores, selected
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.partial import Partial
 
@@ -21,16 +21,16 @@ class Residents(NamedTuple):
     """Pages on the device.
 
     keys, values [S, H, R * page, D]. place_of int32 [S, H, P]: the place of each page, or -1. page_in int32 [S, H, R]:
-    the page in each place, or -1; the maps are inverse. guessed int32 [S, H, R]: 1 for places that `prefetch_recall`
+    the page in each place, or -1; the maps are inverse. prefetched int32 [S, H, R]: 1 for places that `prefetch_recall`
     has filled since the last attention, else 0. fetched int32 [S, H, FETCH_COUNTS]: pages that steps copied from the
-    host, pages that guesses copied, and how many of these attention then read.
+    host, pages that were prefetched, and how many of these attention then read.
     """
 
     keys: Tensor
     values: Tensor
     place_of: Tensor
     page_in: Tensor
-    guessed: Tensor
+    prefetched: Tensor
     fetched: Tensor
 
 
@@ -47,7 +47,7 @@ def decode_attend_recall(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -57,10 +57,10 @@ def decode_attend_recall(
     """Do what `decode_attend_pages` does for slots [S, H, C, D], with its bits, over the entries of `Residents`.
 
     host_keys, host_values [S, H, C, D] are in memory that the device can address. No row may read more than R pages.
-    A page that is recalled takes an empty place, else that of the page that is `worth` the least, of equal ones the
+    A page that is recalled takes an empty place, else that of the page with the lowest `priority`, of equal ones the
     first, of those that the row does not read.
     """
-    residents = keys, values, place_of, page_in, guessed, fetched
+    residents = keys, values, place_of, page_in, prefetched, fetched
     return Partial(
         *plain.operator("decode_attend_recall", q)(
             q, k, v, host_keys, host_values, digests, pins, counts, *residents, slot, entry, live, scale
@@ -81,7 +81,7 @@ def reference(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -90,10 +90,10 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Implement `decode_attend_recall` in plain torch, over all C entries with a mask."""
     rows, page = slot.long(), host_keys.shape[2] // digests.shape[2]
-    residents, hosts = Residents(keys, values, place_of, page_in, guessed, fetched), (host_keys, host_values)
+    residents, hosts = Residents(keys, values, place_of, page_in, prefetched, fetched), (host_keys, host_values)
     found = scores(q, digests[rows]) * scale
     seen = selected(found, pins[rows], counts[rows], live, page)
-    recall(seen, worth(found, pins[rows], counts[rows], live, page), hosts, residents, rows, live, page)
+    recall(seen, priority(found, pins[rows], counts[rows], live, page), hosts, residents, rows, live, page)
     if k is not None and v is not None:
         plain.write(hosts, (k, v), slot, entry, live)
         _write(residents, (k, v), rows, entry, live, page)
@@ -114,11 +114,11 @@ def recall(
     rows: Tensor,
     live: Tensor,
     page: int,
-    is_guess: bool = False,
+    is_prefetch: bool = False,
 ) -> None:
     """Copy the pages that rows read, bool [B, H, P], to places on the device if they have none; in place.
 
-    share: float32 [B, H, P]. The first of these pages takes the first place that is freed. is_guess: by
+    share: float32 [B, H, P]. The first of these pages takes the first place that is freed. is_prefetch: by
     predicted queries.
     """
     place_of, page_in = residents.place_of[rows].long(), residents.page_in[rows].long()
@@ -136,20 +136,20 @@ def recall(
     residents.page_in[rows] = page_in.int()
     has_entries = page_in * page + 1 < live[:, None, None]
     is_moved = is_freed & has_entries
-    _count(residents, rows, is_moved, is_read, is_guess)
+    _count(residents, rows, is_moved, is_read, is_prefetch)
     for plane, host in zip((residents.keys, residents.values), hosts, strict=True):
         before, new = plane[rows], _in_places(host, rows, page_in, page)
         is_new = is_moved.repeat_interleave(page, -1)
         plane[rows] = torch.where(is_new[..., None], new, before)
 
 
-def _count(residents: Residents, rows: Tensor, is_moved: Tensor, is_read: Tensor, is_guess: bool) -> None:
-    """Count in `fetched` the places, bool [B, H, R], that pages were moved to, and those of a guess that are read."""
-    fetched, hits = residents.fetched, (residents.guessed[rows] > 0) & is_read
-    fetched[rows, :, int(is_guess)] += is_moved.sum(-1).int()
-    if not is_guess:
+def _count(residents: Residents, rows: Tensor, is_moved: Tensor, is_read: Tensor, is_prefetch: bool) -> None:
+    """Count in `fetched` the places, bool [B, H, R], that pages were moved to, and prefetched ones that are read."""
+    fetched, hits = residents.fetched, (residents.prefetched[rows] > 0) & is_read
+    fetched[rows, :, int(is_prefetch)] += is_moved.sum(-1).int()
+    if not is_prefetch:
         fetched[rows, :, 2] += hits.sum(-1).int()
-    residents.guessed[rows] = (is_moved if is_guess else torch.zeros_like(is_moved)).int()
+    residents.prefetched[rows] = (is_moved if is_prefetch else torch.zeros_like(is_moved)).int()
 
 
 def _rank(*keys: Tensor) -> Tensor:
@@ -187,31 +187,13 @@ def _write(
         plane[at] = torch.where((live > 0)[:, None, None], fresh, plane[at])
 
 
-def prefetch_recall(
-    q: Tensor,
-    host_keys: Tensor,
-    host_values: Tensor,
-    digests: Tensor,
-    pins: Tensor,
-    counts: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    place_of: Tensor,
-    page_in: Tensor,
-    guessed: Tensor,
-    fetched: Tensor,
-    slot: Tensor,
-    live: Tensor,
-    scale: float,
-) -> Tensor:
+def prefetch_recall(q: Tensor, *others: Tensor | float) -> Tensor:
     """Recall the pages that `decode_attend_recall` will probably read in this step: for predicted q [B, H, G, D].
 
-    Returns int32 [B, H], how many pages of each head had no place.
+    others: the arguments of `decode_attend_recall` from host_keys on, except entry. Returns int32 [B, H], how many
+    pages of each head had no place.
     """
-    residents = keys, values, place_of, page_in, guessed, fetched
-    moves: Tensor = torch.ops.ringkv.prefetch_recall(
-        q, host_keys, host_values, digests, pins, counts, *residents, slot, live, scale
-    )
+    moves: Tensor = torch.ops.ringkv.prefetch_recall(q, *others)
     return moves
 
 
@@ -226,7 +208,7 @@ def prefetch_reference(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     slot: Tensor,
     live: Tensor,
@@ -237,9 +219,9 @@ def prefetch_reference(
     found = scores(q, digests[rows]) * scale
     seen = selected(found, pins[rows], counts[rows], live, page)
     moves = (seen & (place_of[rows] < 0)).sum(-1).int()
-    residents = Residents(keys, values, place_of, page_in, guessed, fetched)
-    share = worth(found, pins[rows], counts[rows], live, page)
-    recall(seen, share, (host_keys, host_values), residents, rows, live, page, is_guess=True)
+    residents = Residents(keys, values, place_of, page_in, prefetched, fetched)
+    share = priority(found, pins[rows], counts[rows], live, page)
+    recall(seen, share, (host_keys, host_values), residents, rows, live, page, is_prefetch=True)
     return moves
 
 

@@ -30,13 +30,13 @@ LIBRARY.define(
 _RECALL = _PAGES.replace(
     "Tensor slot",
     "Tensor(d!) resident_keys, Tensor(e!) resident_values, Tensor(f!) place_of, Tensor(g!) page_in,"
-    " Tensor(h!) guessed, Tensor(i!) fetched, Tensor slot",
+    " Tensor(h!) prefetched, Tensor(i!) fetched, Tensor slot",
 )
 LIBRARY.define("decode_attend_recall" + _RECALL)
 LIBRARY.define("decode_attend_recall_any" + _RECALL)
 LIBRARY.define(
     "prefetch_recall(Tensor q, Tensor host_keys, Tensor host_values, Tensor digests, Tensor pins, Tensor counts,"
-    " Tensor(a!) keys, Tensor(b!) values, Tensor(c!) place_of, Tensor(d!) page_in, Tensor(e!) guessed,"
+    " Tensor(a!) keys, Tensor(b!) values, Tensor(c!) place_of, Tensor(d!) page_in, Tensor(e!) prefetched,"
     " Tensor(f!) fetched, Tensor slot, Tensor live, float scale) -> Tensor"
 )
 _ENCODED = (

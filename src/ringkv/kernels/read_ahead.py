@@ -16,7 +16,7 @@ def read_ahead(planes: Sequence[Tensor]) -> Tensor | None:
     """Have steps read ahead the pages of planes [L, R, H, C, ...] in files. Call it once, for all of their life.
 
     Returns int32 [L, R, H, FETCH_COUNTS]: how many pages of each head, keys or values, were not in memory when steps
-    selected them; when `prefetch_pages` guessed them, which then do not count to the former; and how many of these a
+    selected them; when `prefetch_pages` predicted them, which then do not count to the former; and how many of these a
     step selected. Steps add to it. None if there is no C++ kernel, which alone knows.
     """
     if not is_native("read_ahead"):

@@ -6,7 +6,7 @@ from ringkv.models.layer import Attention, Layer
 
 
 def refuse_unprefetchable(config: ModelConfig) -> None:
-    """Raise InvalidRequest if no queries can be guessed from what enters a layer."""
+    """Raise InvalidRequest if no queries can be predicted from what enters a layer."""
     layers = map(config.layer, config.kinds)
     if any(type(layer) is not Layer or not isinstance(layer.attention, Attention) for layer in layers):
         raise InvalidRequest(

@@ -36,7 +36,7 @@ class StorageFormat(NamedTuple):
     decode: the tensors of a plane's first entries, [L, H, n, ...] each, and its centers -> vectors [L, H, n, D].
     attend: see `decode_attend`. After v come the tensors of both planes, and those beside them.
     Without k and v it attends to what another layer has written. Latents have no v, and one plane.
-    prefetch: fetches what a layer's step will probably read, for guessed queries; None if all is where steps read it.
+    prefetch: fetches what a layer's step will probably read, for predicted queries; None if all is where steps read it.
     After q come the tensors of both planes, those beside them, slot, live and scale.
     """
 

@@ -21,12 +21,12 @@ struct FetchCounts {
   int32_t recalled, prefetched, hits;
 };
 
-// A plane in a file. guessed: the pages that were prefetched and not selected yet, in order, by head.
+// A plane in a file. prefetched: the pages that were prefetched and not selected yet, in order, by head.
 struct FilePlane {
   const char* begin;
   int64_t bytes, head_bytes;
   FetchCounts* counts;
-  std::vector<std::vector<int32_t>> guessed;
+  std::vector<std::vector<int32_t>> prefetched;
 
   bool has(const char* at) const { return begin <= at && at < begin + bytes; }
 };
@@ -103,30 +103,30 @@ class ReadAhead {
   // The pages, in order, that a step has selected of a head of a slot.
   void operator()(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
     if (planes_.empty()) return;
-    const auto [counts, guessed] = head_of(slot, head);
+    const auto [counts, prefetched] = head_of(slot, head);
     static thread_local std::vector<int32_t> others;
     others.clear();
-    std::set_difference(pages, pages + count, guessed.begin(), guessed.end(), std::back_inserter(others));
+    std::set_difference(pages, pages + count, prefetched.begin(), prefetched.end(), std::back_inserter(others));
     counts.hits += int32_t(count - int64_t(others.size()));
-    guessed.clear();
+    prefetched.clear();
     const auto& missing = read(slot, head, others.data(), int64_t(others.size()));
     counts.recalled += int32_t(std::count(missing.begin(), missing.end(), 1));
   }
   // The pages, in order, that the layer will probably select in this step.
   void prefetch(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
     if (planes_.empty()) return;
-    const auto [counts, guessed] = head_of(slot, head);
+    const auto [counts, prefetched] = head_of(slot, head);
     const auto& missing = read(slot, head, pages, count);
-    guessed.clear();
+    prefetched.clear();
     for (int64_t i = 0; i < count; ++i)
-      if (missing[i]) guessed.push_back(pages[i]);
-    counts.prefetched += int32_t(guessed.size());
+      if (missing[i]) prefetched.push_back(pages[i]);
+    counts.prefetched += int32_t(prefetched.size());
   }
 
  private:
   struct Head {
     FetchCounts& counts;
-    std::vector<int32_t>& guessed;
+    std::vector<int32_t>& prefetched;
   };
   struct Plane {
     std::shared_ptr<FilePlane> file;
@@ -140,7 +140,7 @@ class ReadAhead {
   Head head_of(int64_t slot, int64_t head) const {
     const Plane& keys = planes_.front();
     const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
-    return {keys.file->counts[index], keys.file->guessed[index]};
+    return {keys.file->counts[index], keys.file->prefetched[index]};
   }
   // Has the system read the pages. Returns which of them some plane lacks.
   const std::vector<uint8_t>& read(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {

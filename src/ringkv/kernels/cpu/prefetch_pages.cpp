@@ -20,7 +20,7 @@ at::Tensor prefetch_pages(const at::Tensor& q, at::TensorList planes, const at::
   SelectedPages selected(rows * heads, heads, page, scale);
   const Pins pinned(pins);
   const ReadAhead read_ahead(planes, page);
-  const auto guessed = at::zeros({rows, heads}, cc.options());
+  const auto selected_pages = at::zeros({rows, heads}, cc.options());
   const auto each_head = [&](const auto& run) {
     at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
@@ -30,13 +30,13 @@ at::Tensor prefetch_pages(const at::Tensor& q, at::TensorList planes, const at::
   };
   const auto fetch = [&](int64_t i, const Destination& to, int64_t) {
     read_ahead.prefetch(to.slot, to.head, selected.of(i), selected.count(i));
-    guessed.data_ptr<int32_t>()[i] = int32_t(selected.count(i));
+    selected_pages.data_ptr<int32_t>()[i] = int32_t(selected.count(i));
   };
   with_dtype(q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     selected.select(each_head, counts_of, cq.const_data_ptr<T>(), queries, Digests<T>(digests), pinned, fetch);
   });
-  return guessed;
+  return selected_pages;
 }
 
 }  // namespace

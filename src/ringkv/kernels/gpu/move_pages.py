@@ -29,7 +29,7 @@ def move_pages(
     live_at,
     place_of_at,  # int32 [S, H, P]
     page_in_at,  # int32 [S, H, R]
-    guessed_at,  # int32 [S, H, R]: 1 is written for places that this guess fills; None if it is no guess
+    prefetched_at,  # int32 [S, H, R]: 1 is written for places that this prefetch fills; None if it is none
     placed_at,  # int32 [B, H, P]: the places of recalled pages are written here
     k_row,  # strides, in elements
     k_head,
@@ -62,8 +62,8 @@ def move_pages(
         tl.store(placed_at + own * pages + index, place)
         tl.store(place_of_at + at * pages + page, place)
         tl.store(page_in_at + at * places + place, page)
-        if guessed_at is not None:
-            tl.store(guessed_at + at * places + place, has_entries(page, live, PAGE).to(tl.int32))
+        if prefetched_at is not None:
+            tl.store(prefetched_at + at * places + place, has_entries(page, live, PAGE).to(tl.int32))
         mask = (column < WIDTH)[None, :] & has_entries(page, live, PAGE)
         source, target = host + page.to(tl.int64) * (PAGE * WIDTH), plane + place.to(tl.int64) * (PAGE * WIDTH)
         k, v = (

@@ -24,8 +24,8 @@ def place_pages(
     live_at,
     place_of_at,  # int32 [S, H, P]: the place of each page, or -1; freed pages lose theirs here
     page_in_at,  # int32 [S, H, R]: the page in each place, or -1
-    guessed_at,  # int32 [S, H, R]: 1 for places that a guess has filled, else 0; cleared here
-    fetched_at,  # int32 [S, H, 3], counted here: pages that steps recall, that guesses do, and hits of these
+    prefetched_at,  # int32 [S, H, R]: 1 for places that a prefetch has filled, else 0; cleared here
+    fetched_at,  # int32 [S, H, 3], counted here: pages that steps recall, that are prefetched, and hits of these
     placed_at,  # int32 [B, H, P]: the places of the selected pages, if they have one
     wanted_at,  # int32 [B, H, R]: which of the selected pages have none
     freed_at,  # int32 [B, H, R]: the places that these take
@@ -36,7 +36,7 @@ def place_pages(
     PAGE: tl.constexpr,
     PLACES: tl.constexpr,  # R, padded to a power of two
     STEPS: tl.constexpr,  # PLACES is 2 ** STEPS
-    GUESS: tl.constexpr,  # by predicted queries, before the layer has its own
+    PREFETCH: tl.constexpr,  # by predicted queries, before the layer has its own
 ):
     head, row = tl.program_id(0), tl.program_id(1)
     own, i = row.to(tl.int64) * heads + head, tl.arange(0, PLACES)
@@ -49,11 +49,11 @@ def place_pages(
     is_wanted = place < 0
     moves = tl.sum(is_wanted.to(tl.int32), 0)
     tl.store(moves_at + own, moves)
-    fetched, guessed = fetched_at + at * 3, guessed_at + at * places
-    if not GUESS:
-        hits = tl.sum(tl.load(guessed + place, mask=(i < count) & ~is_wanted, other=0), 0)
+    fetched, prefetched = fetched_at + at * 3, prefetched_at + at * places
+    if not PREFETCH:
+        hits = tl.sum(tl.load(prefetched + place, mask=(i < count) & ~is_wanted, other=0), 0)
         tl.store(fetched + 2, tl.load(fetched + 2) + hits)
-    tl.store(guessed + i, tl.zeros_like(i), mask=i < places)
+    tl.store(prefetched + i, tl.zeros_like(i), mask=i < places)
     if moves == 0:
         return
     held = tl.load(in_slot + i, mask=i < places, other=0)
@@ -66,7 +66,7 @@ def place_pages(
     tl.store(wanted_at + own * places + tl.cumsum(is_wanted.to(tl.int32), 0) - 1, i, mask=is_wanted)
     tl.store(freed_at + own * places + tl.cumsum(is_freed.to(tl.int32), 0) - 1, i, mask=is_freed)
     recalls = tl.sum((is_wanted & has_entries(page, tl.load(live_at + row), PAGE)).to(tl.int32), 0)
-    to = fetched + GUESS
+    to = fetched + PREFETCH
     tl.store(to, tl.load(to) + recalls)
 
 

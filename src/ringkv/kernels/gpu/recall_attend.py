@@ -34,7 +34,7 @@ def decode_attend_recall(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     slot: Tensor,
     entry: Tensor,
@@ -49,7 +49,7 @@ def decode_attend_recall(
     assert host_keys.stride() == host_values.stride()
     assert keys.stride() == values.stride()
     assert counts.stride() == (5, 1)
-    assert all(one.is_contiguous() for one in (pins, place_of, page_in, guessed, fetched))
+    assert all(one.is_contiguous() for one in (pins, place_of, page_in, prefetched, fetched))
     assert all(one.stride()[2:] == (q.shape[3], 1) for one in (host_keys, keys))
     q = q if q.stride(-1) == 1 else q.contiguous()
     k, v = (one if one is None or one.stride(-1) == 1 else one.contiguous() for one in (k, v))
@@ -57,7 +57,7 @@ def decode_attend_recall(
     shares = q.new_empty(*q.shape[:2], digests.shape[2], dtype=torch.float32)
     found = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(found, pins, counts, slot, live, page, shares)
-    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page)
+    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, prefetched, fetched, page)
     move(k, v, host_keys, host_values, keys, values, pages, moves, slot, entry, live, place_of, page_in, placed)
     if k is not None:
         complete(k, keys, digests, counts, slot, entry, live, page, place_of)
@@ -75,7 +75,7 @@ def prefetch_recall(
     values: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     slot: Tensor,
     live: Tensor,
@@ -87,9 +87,9 @@ def prefetch_recall(
     shares = q.new_empty(*q.shape[:2], digests.shape[2], dtype=torch.float32)
     found = scores(q, digests, counts, slot, live, page, scale)
     pages, lengths = selected(found, pins, counts, slot, live, page, shares)
-    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, guessed, fetched, page, True)
+    placed, moves = place(pages, lengths, shares, slot, live, place_of, page_in, prefetched, fetched, page, True)
     hosts = host_keys, host_values
-    move(None, None, *hosts, keys, values, pages, moves, slot, slot, live, place_of, page_in, placed, guessed)
+    move(None, None, *hosts, keys, values, pages, moves, slot, slot, live, place_of, page_in, placed, prefetched)
     return moves[-1]
 
 
@@ -105,15 +105,15 @@ def place(
     live: Tensor,
     place_of: Tensor,
     page_in: Tensor,
-    guessed: Tensor,
+    prefetched: Tensor,
     fetched: Tensor,
     page: int,
-    is_guess: bool = False,
+    is_prefetch: bool = False,
 ) -> tuple[Tensor, Moves]:
     """Return the places of the selected pages that have one, int32 [B, H, P], and the moves of the others.
 
-    Takes the places of other pages from them in `place_of`, counts in `fetched`, and clears `guessed`. is_guess: by
-    predicted queries, before the layer has its own.
+    Takes the places of other pages from them in `place_of`, counts in `fetched`, and clears `prefetched`. is_prefetch:
+    by predicted queries, before the layer has its own.
     """
     rows, heads, most = pages.shape
     places = page_in.shape[2]
@@ -128,7 +128,7 @@ def place(
         live,
         place_of,
         page_in,
-        guessed,
+        prefetched,
         fetched,
         placed,
         wanted,
@@ -140,7 +140,7 @@ def place(
         PAGE=page,
         PLACES=padded,
         STEPS=padded.bit_length() - 1,
-        GUESS=is_guess,
+        PREFETCH=is_prefetch,
         num_warps=PLACE_WARPS,
     )
     return placed, (wanted, freed, moves)
@@ -161,11 +161,11 @@ def move(
     place_of: Tensor,
     page_in: Tensor,
     placed: Tensor,
-    guessed: Tensor | None = None,
+    prefetched: Tensor | None = None,
 ) -> None:
     """Write k, v [B, H, D] to the host, and copy pages from it to their places, in the planes and in the maps.
 
-    guessed: where places are noted that a guess fills.
+    prefetched: where places are noted that a prefetch fills.
     """
     (rows, heads, most), width = pages.shape, keys.shape[3]
     move_pages[MOVERS, heads, rows](
@@ -182,7 +182,7 @@ def move(
         live,
         place_of,
         page_in,
-        guessed,
+        prefetched,
         placed,
         *strides(k),
         *strides(v),
