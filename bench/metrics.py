@@ -181,5 +181,5 @@ METRICS: Mapping[str, Metric] = {
     "operations": Metric("FLOP", "once"),
     # selections; pages of a head and a step
     **dict.fromkeys(("attention", "attention_of_one", "least", "least_of_one", "found"), SHARE),
-    **dict.fromkeys(("chosen", "new", "wasted"), Metric("pages", "mean")),
+    **dict.fromkeys(("chosen", "new", "wasted", "recalled_pages", "prefetched_pages"), Metric("pages", "mean")),
 }
