@@ -1,11 +1,11 @@
 # make demo    install, then retrieve facts hidden in a long document with a full and two compressed caches
 # make test    install, check, run the tests in two processes, except those of `make slow`
 # make slow    the tests that take more than ten seconds, such as compiling every Triton kernel
-# make amx     the CPU kernels' tests for AMX, with tiles emulated in software
-# make avx2    the CPU kernels' tests for a processor with AVX2 only
+# make amx     on a processor with AVX-512, the C++ kernels' tests for AMX, with tiles emulated in software
+# make avx2    on a processor with AVX-512, the C++ kernels' tests for one with AVX2 only
 # make check   lint, format, types, import contracts
-# make bench   measure ringkv alone (an hour on a quiet machine), append the figures, update README and docs
-# make peers   measure ringkv beside llama.cpp, vLLM, OpenVINO and transformers (hours; installs them)
+# make bench   compare the speed of this tree with that of COMMIT (the last one), and measure the time to start
+# make peers   measure ringkv beside llama.cpp, vLLM and OpenVINO (hours; installs them)
 # make traffic measure ringkv's server beside vLLM's, llama.cpp's and OpenVINO's under load (hours; installs them)
 # make clients run OpenAI's client, lm-eval, GuideLLM, AIPerf, vLLM's benchmark and schemathesis against the server
 #              (half an hour; installs them; needs data sets, see docs/accuracy.md)
@@ -17,6 +17,7 @@
 # Each can be run again; installing is skipped until pyproject.toml or constraints.txt changes.
 
 PYTHON ?= python3
+COMMIT ?= HEAD
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
@@ -36,8 +37,14 @@ test: check
 slow: dev
 	@$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
 
+# The instructions without which `make test` has already run the same code.
+amx: NEEDS := avx512_bf16
+avx2: NEEDS := avx512f
+
 amx avx2: dev
-	@CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) $(BIN)/python -m pytest tests/kernels
+	@grep -qw $(NEEDS) /proc/cpuinfo || { echo "$@: this processor has no $(NEEDS), so make test tests the same code"; exit 0; }; \
+	CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) \
+	$(BIN)/python -m pytest tests/kernels -m "not slow" --ignore-glob="*_triton.py"
 
 check: dev
 	@echo "ruff: lint and format"
@@ -49,15 +56,8 @@ check: dev
 	@$(BIN)/lint-imports --no-logo
 
 bench: dev
-	@$(BIN)/python -m bench.concurrent
-	@$(BIN)/python -m bench.graphs
-	@$(BIN)/python -m bench.waiting
+	@$(BIN)/python -m bench.beside $(COMMIT)
 	@$(BIN)/python -m bench.startup
-	@$(BIN)/python -m bench.flat
-	@$(BIN)/python -m bench.threads
-	@$(BIN)/python -m bench.limits
-	@$(BIN)/python -m bench.sampling
-	@$(BIN)/python -m bench.report
 
 clients: dev
 	@$(BIN)/python -m bench.clients
@@ -70,9 +70,7 @@ peers: dev
 	@$(BIN)/python -m bench.peers
 	@$(BIN)/python -m bench.peers --equal-bytes 1.5GB
 	@$(BIN)/python -m bench.peers --resident
-	@$(BIN)/python -m bench.peers --needle 10
 	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --prompts 512,4096,8192,16384 --batch-prompts 16384 --requests 1,4,8
-	@$(BIN)/python -m bench.peers --model qwen2.5-coder-1.5b --needle 10
 	@$(BIN)/python -m bench.perplexity --tokens 20480
 	@$(BIN)/python -m bench.report
 

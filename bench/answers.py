@@ -12,6 +12,11 @@ from ringkv.evaluation.journal import Record
 FOLDER = RESULTS / "accuracy"
 
 
+def names(folder: Path = FOLDER) -> list[str]:
+    """Return the studies with answers, in the order of their names."""
+    return sorted(path.name.removesuffix(".jsonl.xz") for path in folder.glob("*.jsonl.xz"))
+
+
 def records(name: str, folder: Path = FOLDER) -> list[Record]:
     """Return all answers of a study; none if it has not begun."""
     with TemporaryDirectory() as temporary:

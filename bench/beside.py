@@ -1,6 +1,7 @@
-"""beside: the speed of this commit and of an earlier one, in two running processes that alternate.
+"""beside: the speed of this tree and of an earlier commit, in two running processes that alternate.
 
     python -m bench.beside 099e118 [--models smollm2,qwen2.5-coder-1.5b] [--slots 1,8]
+    python -m bench.beside HEAD --options kv_policy=arkvale,kv_page=16
 
 The earlier commit is checked out into a temporary folder; the same interpreter runs both. A figure is the median over
 all turns, a ratio is that of the medians. Run it on an idle machine.
@@ -11,12 +12,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from bench.arguments import command_line, numbers
 from bench.data import REPOSITORY
 from bench.results import keep, table
 
@@ -24,7 +27,7 @@ PROMPT, STEPS, BUDGET = 2048, 48, 512
 WORKER = f"""
 import json, sys
 try:
-    from ringkv.scheduler.round import run_round
+    from ringkv.bench.round import run_round
 except ImportError:  # a commit from before it moved
     from ringkv.bench.round import run_round
 from ringkv.engine.build import build
@@ -35,7 +38,7 @@ from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
 folder = locate(sys.argv[1])
-options = Options(slots=int(sys.argv[2]), prompt_tokens={PROMPT}, kv_budget={BUDGET})
+options = Options(**json.loads(sys.argv[2]))
 engine = build(resolve(folder, load_config(folder), options, available_bytes()))
 print("ready", flush=True)
 for line in sys.stdin:
@@ -47,8 +50,8 @@ for line in sys.stdin:
 class CommitProcess:
     """One commit's engine in its own process."""
 
-    def __init__(self, sources: Path, model: str, slots: int) -> None:
-        command = [sys.executable, "-c", WORKER, model, str(slots)]
+    def __init__(self, sources: Path, model: str, options: dict[str, Any]) -> None:
+        command = [sys.executable, "-c", WORKER, model, json.dumps(options)]
         environment = os.environ | {"PYTHONPATH": str(sources / "src")}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=sources, env=environment
@@ -74,13 +77,15 @@ class CommitProcess:
 def main() -> None:
     args = _arguments()
     figures = []
+    base = {"prompt_tokens": PROMPT, "kv_budget": BUDGET} | dict(args.options)
     with checked_out(args.commit) as before:
         for model in args.models.split(","):
-            for slots in map(int, args.slots.split(",")):
-                figures.append({"model": model, "slots": slots, **_compare(before, model, slots, args.turns)})
+            for slots in args.slots:
+                figure = compare((before, REPOSITORY), model, base | {"slots": slots}, args.turns)
+                figures.append({"model": model, "slots": slots, **figure})
                 print(_table(figures), flush=True)
     workload = {"before": args.commit, "prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
-    keep("beside", workload, figures, _table(figures))
+    keep("beside", workload | dict(args.options), figures, _table(figures))
 
 
 @contextmanager
@@ -92,9 +97,12 @@ def checked_out(commit: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _compare(before: Path, model: str, slots: int, turns: int) -> dict[str, float]:
+def compare(trees: tuple[Path, Path], model: str, options: dict[str, Any], turns: int) -> dict[str, float]:
+    """Return the medians of both trees, the earlier one first, and their ratios."""
     with ExitStack() as stack:
-        workers = {name: CommitProcess(path, model, slots) for name, path in (("before", before), ("now", REPOSITORY))}
+        workers = {
+            name: CommitProcess(tree, model, options) for name, tree in zip(("before", "now"), trees, strict=True)
+        }
         for worker in workers.values():
             stack.callback(worker.close)
             worker.measure()  # warms up
@@ -105,38 +113,52 @@ def _compare(before: Path, model: str, slots: int, turns: int) -> dict[str, floa
                 prefill, taken = workers[name].measure()
                 prefills[name].append(prefill)
                 steps[name] += taken
-    found = {f"prefill_{name}_s": median(prefills[name]) for name in workers}
-    found |= {f"step_{name}_s": median(steps[name]) for name in workers}
-    return found | {
-        "prefill_ratio": found["prefill_now_s"] / found["prefill_before_s"],
-        "step_ratio": found["step_now_s"] / found["step_before_s"],
+    figure = {f"prefill_{name}_s": median(prefills[name]) for name in workers}
+    figure |= {f"step_{name}_s": median(steps[name]) for name in workers}
+    return figure | {
+        "prefill_ratio": figure["prefill_now_s"] / figure["prefill_before_s"],
+        "step_ratio": figure["step_now_s"] / figure["step_before_s"],
     }
 
 
-def _table(figures: list[dict[str, float]]) -> str:
+def option(text: str) -> tuple[str, Any]:
+    """Return the field of `Options` and its value that NAME=VALUE gives; numbers are read as such."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def options(text: str) -> list[tuple[str, Any]]:
+    return [option(part) for part in text.split(",")]
+
+
+def _table(figures: Sequence[dict[str, Any]]) -> str:
     head = ("model", "slots", "prefill before", "now", "now/before", "step before", "now", "now/before")
     rows = [
         (
-            str(one["model"]),
-            str(one["slots"]),
-            f"{one['prefill_before_s']:.3f} s",
-            f"{one['prefill_now_s']:.3f} s",
-            f"{one['prefill_ratio']:.3f}",
-            f"{one['step_before_s'] * 1e3:.2f} ms",
-            f"{one['step_now_s'] * 1e3:.2f} ms",
-            f"{one['step_ratio']:.3f}",
+            figure["model"],
+            f"{figure['slots']}",
+            f"{figure['prefill_before_s']:.3f} s",
+            f"{figure['prefill_now_s']:.3f} s",
+            f"{figure['prefill_ratio']:.3f}",
+            f"{figure['step_before_s'] * 1e3:.2f} ms",
+            f"{figure['step_now_s'] * 1e3:.2f} ms",
+            f"{figure['step_ratio']:.3f}",
         )
-        for one in figures
+        for figure in figures
     ]
     return table(head, rows)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("commit")
     parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
-    parser.add_argument("--slots", default="1,8")
+    parser.add_argument("--slots", type=numbers, default=(1, 8))
     parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--options", type=options, default=[], metavar="NAME=VALUE,...", help="fields of `Options`")
     return parser.parse_args()
 
 

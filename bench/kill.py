@@ -12,10 +12,7 @@ At the end the server gets SIGTERM under the same load. Every request that it ha
 
 import argparse
 import json
-import os
-import re
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -23,14 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from statistics import median
 from threading import Event
 from typing import Literal, NamedTuple
 
 import psutil
 
+from bench.arguments import command_line
 from bench.results import keep, table
+from bench.serving import ServingProcess, serving
 
 Outcome = Literal["finished", "error", "refused", "cut", "hung"]
 """How a request ended. refused: a 503 before it was accepted. cut: its connection ended without a word."""
@@ -63,8 +61,8 @@ class Kill(NamedTuple):
 class KilledServer:
     """`ringkv serve`, its clients, and how their requests ended."""
 
-    def __init__(self, process: psutil.Process, port: int) -> None:
-        self.process, self.port = process, port
+    def __init__(self, serving: ServingProcess) -> None:
+        self.process, self.port = psutil.Process(serving.pid), serving.port
         self.ended: list[Ended] = []
         self._stop = Event()
 
@@ -115,7 +113,9 @@ class KilledServer:
 
 def main() -> None:
     args = _arguments()
-    with serving(args.model, args.slots) as server:
+    flags = ("--model", args.model, "--slots", args.slots, "--max-prompt", 1024, "--prefix-store", 0)
+    with serving(*flags) as process:
+        server = KilledServer(process)
         files = server.process.num_fds()
         kills = []
         with server.load(args.clients):
@@ -131,8 +131,8 @@ def main() -> None:
             at = server.drain()
     drained = running_at(at, server.ended)
     affected = [running_at(kill.at, killed) for kill in kills]
-    figures = figure(kills, affected, killed, files) | drain_figure(drained)
-    keep("kill", vars(args), [figures], f"{shown(kills, affected)}\n\n{shown_drain(drained)}")
+    found = figure(kills, affected, killed, files) | drain_figure(drained)
+    keep("kill", vars(args), [found], table(("", "found"), [(name, f"{value:.4g}") for name, value in found.items()]))
     if failures := [*wrong(kills, affected, killed), *wrong_drain(drained)]:
         sys.exit("\n".join(failures))
 
@@ -145,11 +145,6 @@ def running_at(at: float, ended: Sequence[Ended]) -> list[Ended]:
 def drain_figure(drained: Sequence[Ended]) -> dict[str, float]:
     lost = sum(one.outcome != "finished" for one in drained)
     return {"drained_requests": len(drained) - lost, "lost_requests": lost}
-
-
-def shown_drain(drained: Sequence[Ended]) -> str:
-    counts = drain_figure(drained)
-    return f"SIGTERM: {counts['drained_requests']} accepted requests finished, {counts['lost_requests']} did not."
 
 
 def wrong_drain(drained: Sequence[Ended]) -> Iterator[str]:
@@ -174,18 +169,6 @@ def figure(
         "slowest_back_s": max(kill.back_s for kill in kills),
         "more_files": files,
     }
-
-
-def shown(kills: Sequence[Kill], affected: Sequence[Sequence[Ended]]) -> str:
-    head = ("kill", "running or waiting", "ended with an error", "cut", "hung", "last error", "ready", "answers again")
-    return table(head, [_row(n, kill, some) for n, (kill, some) in enumerate(zip(kills, affected, strict=True), 1)])
-
-
-def _row(number: int, kill: Kill, affected: Sequence[Ended]) -> tuple[str, ...]:
-    counts = Counter(one.outcome for one in affected)
-    last = max((one.ended for one in affected), default=kill.at) - kill.at
-    seconds = (f"{value:.2f} s" for value in (last, kill.ready_s, kill.back_s))
-    return (f"{number}", f"{len(affected)}", *(f"{counts[name]}" for name in ("error", "cut", "hung")), *seconds)
 
 
 def wrong(kills: Sequence[Kill], affected: Sequence[Sequence[Ended]], ended: Sequence[Ended]) -> Iterator[str]:
@@ -237,26 +220,8 @@ def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-@contextmanager
-def serving(model: str, slots: int) -> Iterator[KilledServer]:
-    command = [str(Path(sys.executable).with_name("ringkv")), "serve", "--model", model, "--slots", str(slots)]
-    command += ["--max-prompt", "1024", "--prefix-store", "0", "--port", "0", "--no-request-log"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        try:
-            assert process.stdout is not None
-            address = (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in process.stdout)
-            port = next((int(found[1]) for found in address if found), None)
-            if port is None:
-                raise RuntimeError("the server ended before it was ready; see its output")
-            yield KilledServer(psutil.Process(process.pid), port)
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)  # it still writes that it has stopped
-    assert process.returncode == 0, f"the server's exit status is {process.returncode}"
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--slots", type=int, default=8)

@@ -22,10 +22,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.data import DATA
+from bench.arguments import command_line
+from bench.data import DATA, REPOSITORY
 from bench.peers.engines import Format
 from bench.peers.install import python_of
-from bench.peers.weights import MAKERS, REPOSITORY
+from bench.peers.weights import MAKERS
 from bench.results import keep, table
 from ringkv.models.config import load_config
 from ringkv.plan.options import Options
@@ -124,19 +125,18 @@ def loss(engine: Any, window: Sequence[int]) -> float:
 class Peer:
     """Another engine: the format and dtypes of its weights, 16 bits first, and how it scores windows.
 
-    worker: a module of `bench.peers.workers`, run in the environment `name`. size: bytes of the weights at a path.
+    name: its environment, too. size: bytes of the weights at a path.
     """
 
     name: str
     format: Format
     weights: tuple[str, ...]
-    worker: str
     size: Callable[[Path], int]
 
     def __call__(self, model: str, weights: str, text: Windows, threads: int | None) -> tuple[int, list[float]]:
         """Return the bytes of its weights, and each window's mean loss in nats, from its own environment."""
         path = MAKERS[self.format](model, weights, print)
-        command = [python_of(self.name), "-m", f"bench.peers.workers.{self.worker}", path, str(threads or 0)]
+        command = [python_of(self.name), "-m", "bench.peers.workers.likelihood", self.name, path, str(threads or 0)]
         given = json.dumps(text)
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd=REPOSITORY)
         if done.returncode:
@@ -157,8 +157,8 @@ def _exported_bytes(folder: Path) -> int:
 PEERS: Mapping[str, Peer] = {
     one.name: one
     for one in (
-        Peer("llama.cpp", "gguf", ("bf16", "q8_0", "q4_1", "q4_0"), "llama_cpp_likelihood", _gguf_bytes),
-        Peer("openvino", "openvino", ("f16", "int8", "int4"), "openvino_likelihood", _exported_bytes),
+        Peer("llama.cpp", "gguf", ("bf16", "q8_0", "q4_1", "q4_0"), _gguf_bytes),
+        Peer("openvino", "openvino", ("f16", "int8", "int4"), _exported_bytes),
     )
 }
 SIDES: dict[str, Any] = {"ringkv": ours, **PEERS}
@@ -189,7 +189,7 @@ def shown(figures: Sequence[WeightsFigure]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", nargs="+", default=["smollm2"])
     parser.add_argument("--tokens", type=int, help="score this many tokens from the text's beginning (all)")
     parser.add_argument("--text", type=Path, default=TEXT)

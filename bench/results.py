@@ -12,14 +12,14 @@ Rows of one run were measured side by side. Machines drift, so only such rows ma
 
 import json
 import platform
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,11 +31,11 @@ RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "measurements.jsonl"
 UNITS = ("amx_bf16", "avx512_bf16")  # instruction sets that multiply bfloat16, fastest first
 MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
-PACKAGES = ("torch", "transformers")
 MEASURED = ("metric", "value", "unit", "statistic")
 ABOUT = ("run", "processor", "versions", "peers", "package", "commit", "said", "why")  # not part of the case
 DIGITS = 6
 
+Cell = TypeVar("Cell")
 ResultRow = dict[str, Any]
 Figure = Mapping[str, Any]
 
@@ -61,13 +61,6 @@ def keep(
     print(f"\n{shown}\n\n{settings}. {about['processor']}; {about['versions']}; commit {about['commit']}.")
 
 
-def gpu_name(device: str) -> str | None:
-    """Return the name of a GPU for `keep`; None for this CPU."""
-    from ringkv.engine.device import model_name  # loads torch
-
-    return None if device == "cpu" else model_name(device)
-
-
 def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], about: ResultRow) -> Iterator[ResultRow]:
     """Yield one row per measurement. A case without measurements yields one row whose metric and value are None.
 
@@ -82,6 +75,17 @@ def rows(bench: str, workload: Mapping[str, Any], figures: Iterable[Figure], abo
             unit, statistic = METRICS[name] if name else (None, None)
             value = {"metric": name, "value": fields.get(name), "unit": unit, "statistic": statistic}
             yield {"bench": bench, "machine": about["machine"], **case, **value, **about}
+
+
+def fields_of(cell: Any) -> ResultRow:
+    """Return the measured fields of a cell, as a figure."""
+    return {name: value for name, value in asdict(cell).items() if value not in (None, "")}
+
+
+def cells_of(kind: type[Cell], figures: Iterable[Figure]) -> list[Cell]:
+    """Return cells from figures of the table; fields unknown to this version are dropped."""
+    known = {field.name for field in fields(kind)}
+    return [kind(**{name: value for name, value in figure.items() if name in known}) for figure in figures]
 
 
 def append(path: Path, new: Iterable[ResultRow]) -> None:
@@ -142,8 +146,7 @@ def newest(figures: Sequence[ResultRow], *columns: str) -> list[ResultRow]:
 
 def provenance(device: str | None = None) -> ResultRow:
     """Return the columns that identify a run: kind of machine, time, processor, versions and commit."""
-    ours = {"ringkv": VERSION, "python": platform.python_version()}
-    versions = ours | {name: version(name) for name in PACKAGES if find_spec(name)}
+    versions = {"ringkv": VERSION, "python": platform.python_version(), "torch": torch.__version__.partition("+")[0]}
     return {
         "machine": "cuda" if device else machine(),
         "run": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -171,6 +174,12 @@ def commit() -> str:
     """Return the checked-out commit, with a "+" if src or the benchmarks have uncommitted changes."""
     measured = ("src", "bench/*.py")
     return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", *measured) else "")
+
+
+def children_seconds() -> float:
+    """Return the CPU time of all processes that this one has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _git(*arguments: str) -> str:

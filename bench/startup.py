@@ -6,16 +6,16 @@ A warm-up run, not counted, pulls the model and compiles its graphs if that has 
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.results import keep, table
+from bench.arguments import command_line
+from bench.results import children_seconds, keep, table
+from bench.serving import RINGKV
 
 QUESTION = "What is the capital of France?"
 FLOOR = (sys.executable, "-c", "import torch; print('imported', flush=True)")
@@ -33,7 +33,7 @@ def main() -> None:
     args = _arguments()
     commands = {
         "import torch": FLOOR,
-        "ringkv generate": (str(_ringkv()), "generate", "--model", args.model, "--max-tokens", "1", QUESTION),
+        "ringkv generate": (str(RINGKV), "generate", "--model", args.model, "--max-tokens", "1", QUESTION),
     }
     run(commands["ringkv generate"])
     laps: dict[str, list[CommandTimes]] = {name: [] for name in commands}
@@ -50,7 +50,7 @@ def main() -> None:
 
 def run(command: Sequence[str]) -> CommandTimes:
     """Time one command. Raises CalledProcessError with its output if it fails."""
-    before, started = _children_s(), time.perf_counter()
+    before, started = children_seconds(), time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         program.stdout.read(1)
@@ -59,12 +59,7 @@ def run(command: Sequence[str]) -> CommandTimes:
     whole = time.perf_counter() - started
     if program.returncode:
         raise subprocess.CalledProcessError(program.returncode, command, out, err)
-    return CommandTimes(first, whole, _children_s() - before)
-
-
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return CommandTimes(first, whole, children_seconds() - before)
 
 
 def _medians(runs: Sequence[CommandTimes]) -> dict[str, float]:
@@ -72,13 +67,8 @@ def _medians(runs: Sequence[CommandTimes]) -> dict[str, float]:
     return named | {"best_s": min(one.first_s for one in runs)}
 
 
-def _ringkv() -> Path:
-    """Return the command installed beside this interpreter."""
-    return Path(sys.executable).with_name("ringkv")
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--runs", type=int, default=10)
     return parser.parse_args()

@@ -11,23 +11,20 @@ send GET /health and a completion of one token, each on a new connection. Everyt
 import argparse
 import asyncio
 import json
-import multiprocessing
-import subprocess
-import sys
-import threading
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-
-from bench.load import port_of
+from bench.arguments import command_line
 from bench.results import keep, table
+from bench.serving import ServingProcess, serving
 
 BODY_BYTES, PIECE = 64 << 20, 64 << 10
 SERVERS: Mapping[str, Sequence[str]] = {"default": (), "takes them": ("--max-body", "64MiB")}
@@ -48,29 +45,31 @@ def main() -> None:
 
 def _measure(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield a figure for each kind of request without strangers, and then with them."""
-    with _server(args.model, SERVERS[name]) as (pid, port):
-        _ask(port, *KINDS["completion"])  # warms up
-        yield from _watched(pid, port, {"server": name, "strangers": "none"}, _Strangers(port, 0, 0, 3))
-        strangers = _Strangers(port, args.senders, args.bodies, args.seconds)
-        yield from _watched(pid, port, {"server": name, "strangers": "all"}, strangers)
+    with serving("--model", args.model, "--slots", 2, "--graphs", "off", *SERVERS[name]) as server:
+        _ask(server.port, *KINDS["completion"])  # warms up
+        yield from _watched(server, {"server": name, "strangers": "none"}, 0, 0, 3)
+        yield from _watched(server, {"server": name, "strangers": "all"}, args.senders, args.bodies, args.seconds)
 
 
-def _watched(pid: int, port: int, case: Mapping[str, str], strangers: "_Strangers") -> Iterator[dict[str, Any]]:
-    """Send others' requests until the strangers have ended."""
-    seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    with _memory(pid) as sizes, strangers:
-        while strangers.are_there:
+def _watched(
+    server: ServingProcess, case: Mapping[str, str], senders: int, bodies: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Send others' requests until the strangers, in a process of their own, have ended."""
+    taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with ProcessPoolExecutor(1) as pool:
+        strangers = pool.submit(_attack, server.port, senders, bodies, seconds)
+        while not strangers.done():
             for kind, request in KINDS.items():
-                seconds[kind].append(_ask(port, *request))
-    for kind, taken in seconds.items():
-        yield {
-            **case,
-            "request": kind,
-            "seconds": median(taken),
-            "slowest_s": max(taken),
-            "rss_bytes": max(sizes),
-            **strangers.ends,
-        }
+                taken[kind].append(_ask(server.port, *request))
+    for kind, times in taken.items():
+        sizes = {"rss_bytes": _peak_bytes(server.pid), **strangers.result()}
+        yield {**case, "request": kind, "seconds": median(times), "slowest_s": max(times), **sizes}
+
+
+def _peak_bytes(pid: int) -> int:
+    """Return the peak of a process's resident memory since it started."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
 def _ask(port: int, method: str, path: str, body: bytes | None) -> float:
@@ -85,52 +84,12 @@ def _ask(port: int, method: str, path: str, body: bytes | None) -> float:
     return time.perf_counter() - started
 
 
-@contextmanager
-def _memory(pid: int) -> Iterator[list[int]]:
-    """Record the resident memory of a process twenty times a second."""
-    process, ended = psutil.Process(pid), threading.Event()
-    sizes = [process.memory_info().rss]
+def _attack(port: int, senders: int, bodies: int, seconds: float) -> dict[str, int]:
+    """Return the number of bodies that were answered, refused and cut off, when all have ended.
 
-    def sample() -> None:
-        while not ended.wait(0.05):
-            sizes.append(process.memory_info().rss)
-
-    sampling = threading.Thread(target=sample)
-    sampling.start()
-    try:
-        yield sizes
-    finally:
-        ended.set()
-        sampling.join()
-
-
-class _Strangers:
-    """Clients in a process of their own, for some seconds and until all bodies have been sent or refused."""
-
-    def __init__(self, port: int, senders: int, bodies: int, seconds: float) -> None:
-        self._end, end = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(target=_attack, args=(end, port, senders, bodies, seconds))
-        self.ends: dict[str, int] = {}  # bodies by how they ended
-
-    def __enter__(self) -> None:
-        self._process.start()
-        self._end_by = time.monotonic() + LIMIT_S
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.join()
-
-    @property
-    def are_there(self) -> bool:
-        assert time.monotonic() < self._end_by, "the bodies were neither taken nor refused"
-        if self._end.poll():
-            self.ends = self._end.recv()
-        return not self.ends
-
-
-def _attack(end: Any, port: int, senders: int, bodies: int, seconds: float) -> None:
-    """Send the number of bodies that were answered, refused and cut off when all have ended."""
-    end.send(asyncio.run(_all(port, senders, bodies, seconds)))
+    Raises TimeoutError if some are neither taken nor refused.
+    """
+    return asyncio.run(asyncio.wait_for(_all(port, senders, bodies, seconds), LIMIT_S))
 
 
 async def _all(port: int, senders: int, bodies: int, seconds: float) -> dict[str, int]:
@@ -175,20 +134,6 @@ async def _send_body(port: int) -> int:
     return int(line.split()[1]) if line else 0
 
 
-@contextmanager
-def _server(model: str, options: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield process id and port of a server."""
-    ringkv = Path(sys.executable).with_name("ringkv")
-    command = [str(ringkv), "serve", "--model", model, "--slots", "2", "--graphs", "off", "--port", "0"]
-    log = subprocess.DEVNULL
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.pid, port_of(process.stdout)
-        finally:
-            process.terminate()
-
-
 def _table(figures: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
@@ -201,19 +146,12 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> str:
         )
         for one in figures
     ]
-    head = (
-        "server, strangers",
-        "others' request",
-        "median",
-        "slowest",
-        "memory of HTTP",
-        "bodies served / refused / cut",
-    )
+    head = ("server, strangers", "others' request", "median", "slowest", "memory of HTTP", "bodies served/refused/cut")
     return table(head, rows)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--senders", type=int, default=500)
     parser.add_argument("--bodies", type=int, default=64)

@@ -12,9 +12,7 @@ folders are temporary.
 import argparse
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,14 +22,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from bench.arguments import command_line
 from bench.results import table
+from bench.serving import serving
 from ringkv.machine.interrupts import exit_on_sigterm
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
 QUESTION, ANSWER = "What is the capital of France?", "Paris"
 OURS = ("RINGKV_", "PYTHON", "TORCHINDUCTOR_")  # variables that the new environment does not inherit
-STOPS_S = 60.0
 STARTS_S = 900.0  # seconds in which a command may download, compile and answer
 
 
@@ -163,37 +162,12 @@ def _generate(made: Installed) -> None:
 
 def _serve(made: Installed) -> None:
     """Start a server, send it a chat request over HTTP, and stop it."""
-    command = [made.ringkv, "serve", "--slots", "1", "--port", "0"]
-    with (
-        (made.folder / "serve.log").open("w+") as log,
-        subprocess.Popen(command, cwd=made.home, env=made.environment, stdout=log, stderr=log) as server,
-    ):
-        try:
-            answer = _chat(_port(server, made.folder / "serve.log"))
-            _expect(ANSWER in answer, "serve", answer)
-        finally:
-            status = _stopped(server)
-    _expect(status == 0, "serve", f"its exit status is {status}")
-
-
-def _stopped(server: "subprocess.Popen[bytes]") -> int:
-    """Return the exit status after SIGTERM."""
-    server.send_signal(signal.SIGTERM)
     try:
-        return server.wait(STOPS_S)
-    except subprocess.TimeoutExpired as error:
-        server.kill()
-        raise WheelFailed(f"serve did not stop within {STOPS_S:g} s") from error
-
-
-def _port(server: "subprocess.Popen[bytes]", log: Path) -> int:
-    """Wait until the server prints its address."""
-    deadline = time.monotonic() + STARTS_S
-    while server.poll() is None and time.monotonic() < deadline:
-        if found := re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text()):
-            return int(found[1])
-        time.sleep(0.1)
-    raise WheelFailed(f"serve was never ready:\n{_last_lines(log.read_text())}")
+        with serving("--slots", 1, ringkv=made.ringkv, cwd=made.home, env=made.environment) as server:
+            answer = _chat(server.port)
+    except RuntimeError as error:
+        raise WheelFailed(f"serve: {error}") from error
+    _expect(ANSWER in answer, "serve", answer)
 
 
 def _chat(port: int) -> str:
@@ -232,7 +206,7 @@ def _seconds(step: Callable[[], None]) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--python", type=Path, nargs="+", default=[], metavar="PATH", help="interpreters to use")
     return parser.parse_args()
 

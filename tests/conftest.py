@@ -19,7 +19,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # A shell starts what it runs in the background deaf to Ctrl-C, and programs that the tests start would be so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("ringkv", deadline=None)  # a busy machine is no failure
+# A busy machine is not a failure, and every run draws the same examples.
+settings.register_profile("ringkv", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("ringkv")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     from ringkv.kernels import native
     from ringkv.machine.compiler import find_compiler
-    from ringkv.machine.paths import cache_dir
+    from ringkv.machine.folders import cache_dir
 
     if compiler := find_compiler():
         native.load(compiler.path, cache_dir() / "kernels")
@@ -58,7 +59,7 @@ def tmp_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def tmp_cache_with_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same with the kernels of the usual cache, whose build takes minutes."""
-    from ringkv.machine.paths import cache_dir
+    from ringkv.machine.folders import cache_dir
 
     kernels, folder = cache_dir() / "kernels", tmp_path / "cache"
     kernels.mkdir(parents=True, exist_ok=True)

@@ -55,11 +55,6 @@ def test_from_torch_import_load_is_found() -> None:
     assert picklers("from torch import load") == {"torch.load"}
 
 
-def test_every_init_file_is_empty_except_the_first() -> None:
-    filled = [path for path in SOURCES if path.name == "__init__.py" and path.read_text(encoding="utf-8").strip()]
-    assert filled == [ROOT / "src" / "ringkv" / "__init__.py"]
-
-
 def test_every_folder_of_the_package_is_a_package() -> None:
     folders = {path.parent for path in SOURCES}
     assert [folder for folder in folders if folder.name != "src" and not (folder / "__init__.py").exists()] == []

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk, Run, Sampled
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
-from ringkv.base.events import FetchedPages, TokenLogprob
+from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
@@ -196,7 +196,7 @@ class ToyEngine:
         self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
         self.drafted += sum(map(len, self.drafts.values()))
 
-    def fetched(self, slot: int) -> FetchedPages | None:
+    def recalled(self, slot: int) -> int | None:
         return None
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

@@ -1,1 +1,0 @@
-"""Existing clients, unmodified, against `ringkv serve`; see `__main__`."""

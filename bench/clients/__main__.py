@@ -11,23 +11,18 @@ appended to bench/results/measurements.jsonl. The exit status is 1 if any check 
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.clients import (
-    aiperf_checks,
-    guidellm_checks,
-    lm_eval_checks,
-    openai_checks,
-    schemathesis_checks,
-    vllm_checks,
-)
-from bench.clients.check import Check
-from bench.clients.surroundings import REQUIREMENTS, Server, serving, with_template
+from bench.arguments import command_line, names_of
+from bench.clients import checks, lm_eval
+from bench.clients.checks import Check
+from bench.clients.surroundings import REQUIREMENTS, Server, with_template
 from bench.data import DATA
 from bench.peers.install import REQUIREMENTS as PEERS
 from bench.results import TABLE, append, provenance, rows
+from bench.serving import serving
 from ringkv.residency.locate import locate
 
 SLOTS, BUDGET = 8, 2048
@@ -47,61 +42,54 @@ def run(model: str, only: Collection[str], data: Path) -> bool:
         with _server(model, template) as server:
             for name, client in clients.items():
                 if client.template == template:
-                    found = _run_checks(name, client.checks(server, data))
+                    found = _run_checks(name, client.run(server, data))
                     _keep(name, model, template, found)
                     passed &= all(check.ok for check in found)
     return passed
 
 
-def _server(model: str, template: str) -> AbstractContextManager[Server]:
-    return serving(model, locate(model), *FLAGS) if not template else _server_with_template(model, template)
-
-
 @contextmanager
-def _server_with_template(model: str, template: str) -> Iterator[Server]:
-    with with_template(locate(model), template) as folder, serving(str(folder), folder, *FLAGS) as server:
-        yield server._replace(model=template)
+def _server(model: str, template: str) -> Iterator[Server]:
+    folder = locate(model)
+    renamed = with_template(folder, template) if template else nullcontext(folder)
+    with renamed as served, serving("--model", served if template else model, *FLAGS) as server:
+        yield Server(server.url, template or model, served)
 
 
-def _run_checks(name: str, checks: Iterator[Check]) -> list[Check]:
+def _run_checks(name: str, running: Iterator[Check]) -> list[Check]:
     found = []
-    for check in checks:
+    for check in running:
         print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.detail}", flush=True)
         found.append(check)
     return found
 
 
 class Client(NamedTuple):
-    """checks: run against a server with a folder of real data. template: one of ours that replaces the model's."""
+    """run: its checks against a server with a folder of real data. template: one of ours that replaces the model's."""
 
-    checks: Callable[[Server, Path], Iterator[Check]]
+    run: Callable[[Server, Path], Iterator[Check]]
     template: str = ""
 
 
 CLIENTS: Mapping[str, Client] = {
-    "openai": Client(lambda server, _: openai_checks.checks(server, "usual")),
-    "openai-llama-3": Client(lambda server, _: openai_checks.checks(server, "llama_3"), "llama_3"),
-    "openai-thinking": Client(lambda server, _: openai_checks.checks(server, "thinking"), "thinking"),
-    "lm-eval": Client(lambda server, data: lm_eval_checks.checks(server, data / "text" / "wikitext-2_test.txt")),
+    "openai": Client(lambda server, _: checks.openai(server, "usual")),
+    "openai-llama-3": Client(lambda server, _: checks.openai(server, "llama_3"), "llama_3"),
+    "openai-thinking": Client(lambda server, _: checks.openai(server, "thinking"), "thinking"),
+    "lm-eval": Client(lambda server, data: lm_eval.checks(server, data / "text" / "wikitext-2_test.txt")),
     "guidellm": Client(
-        lambda server, data: guidellm_checks.checks(server, data / "traces" / "azure2023_conv_first600s.jsonl")
+        lambda server, data: checks.guidellm(server, data / "traces" / "azure2023_conv_first600s.jsonl")
     ),
-    "aiperf": Client(lambda server, _: aiperf_checks.checks(server)),
-    "vllm": Client(lambda server, _: vllm_checks.checks(server)),
-    "schemathesis": Client(lambda server, _: schemathesis_checks.checks(server)),
+    "aiperf": Client(lambda server, _: checks.aiperf(server)),
+    "vllm": Client(lambda server, _: checks.vllm(server)),
+    "schemathesis": Client(lambda server, _: checks.schemathesis(server)),
 }
 
 
 def _keep(name: str, model: str, template: str, found: Sequence[Check], path: Path = TABLE) -> None:
     versions = _versions()
     figures = [
-        {
-            "check": one.what,
-            "passed": int(one.ok),
-            "said": one.detail,
-            "package": f"{one.client} {versions.get(one.client, '')}",
-        }
-        for one in found
+        {"check": what, "passed": int(ok), "said": detail, "package": f"{client} {versions.get(client, '')}"}
+        for client, what, ok, detail in found
     ]
     workload = {"client": name, "model": model, "slots": SLOTS, "budget": BUDGET, "template": template}
     append(path, rows("clients", workload, figures, provenance()))
@@ -114,17 +102,10 @@ def _versions() -> Mapping[str, str]:
     return {package.partition("[")[0]: version for package, version in pinned}
 
 
-def _names(text: str) -> set[str]:
-    names = set(text.split(","))
-    if unknown := names - CLIENTS.keys():
-        raise argparse.ArgumentTypeError(f"unknown client {', '.join(unknown)}; clients are {', '.join(CLIENTS)}")
-    return names
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--only", type=_names, default=set(CLIENTS), help=", ".join(CLIENTS))
+    parser.add_argument("--only", type=names_of(CLIENTS, "client"), default=tuple(CLIENTS), help=", ".join(CLIENTS))
     parser.add_argument("--data", type=Path, default=DATA, help="folder with text/ and traces/")
     return parser.parse_args()
 

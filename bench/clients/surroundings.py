@@ -1,10 +1,8 @@
 """surroundings: the clients' environment, a server, and a model under another chat template."""
 
 import os
-import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,21 +55,6 @@ def client(
     except subprocess.TimeoutExpired as over:
         return ClientOutput(124, f"{over.output or ''}\nit took more than {seconds:.0f} s")
     return ClientOutput(done.returncode, done.stdout + done.stderr)
-
-
-@contextmanager
-def serving(model: str, folder: Path, *flags: str) -> Iterator[Server]:
-    """Run `ringkv serve --model MODEL` on a free port."""
-    command = [sys.executable, "-m", "ringkv", "serve", "--model", model, "--port", "0", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = next((found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line))), None)
-            if url is None:
-                raise RuntimeError(f"the server ended with status {process.wait()} before it was ready")
-            yield Server(url, model, folder)
-        finally:
-            process.terminate()
 
 
 @contextmanager

@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bench.device.journal import DeviceJournal
+from bench.arguments import command_line
 from bench.device.parts import PARTS, caches
 from bench.device.scale import SCALES, Scale
-from bench.device.tables import tables
+from bench.journal import append_line, read_lines
+from bench.report.device import tables_of
 from bench.results import RESULTS, TABLE, keep
 
 PART_SECONDS = 150
@@ -30,23 +32,25 @@ PART_SECONDS = 150
 def main() -> int:
     args = _arguments()
     scale = SCALES["small" if args.small else "real"]
-    journal = DeviceJournal(args.out / "device.jsonl")
+    journal = args.out / "device.jsonl"
     if args.part:
-        _run_here(args.part, _with_known_memory(scale, journal), journal)
+        _run_here(args.part, scale, journal)
         return 0
     if scale.torch_device.type == "cuda" and not torch.cuda.is_available():
         print("torch finds no CUDA device; --small checks the script on the CPU", file=sys.stderr)
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     if not args.only:
-        journal.path.unlink(missing_ok=True)
+        journal.unlink(missing_ok=True)
     deadline = time.monotonic() + args.seconds
     for group in _plan(scale):
         if group[0].startswith(tuple(args.only.split(","))):
             _first_that_works(group, args, scale, journal, deadline)
-    _write(scale, journal, args.out)
-    failed = journal.of("failed")
-    print(f"{len(failed)} parts failed" if failed else "all parts done")
+    figures = read_lines(journal)
+    failed = [figure for figure in figures if figure["kind"] == "failed"]
+    workload = {"model": scale.model, "prompt_tokens": scale.prompt, "dtype": scale.dtype, "reserve": scale.reserve}
+    keep("device", workload, figures, tables_of(figures), args.out / TABLE.name, _machine(scale.torch_device))
+    print("\n".join(f"Failed: {figure['part']}: {figure['why']}" for figure in failed) or "all parts done")
     return 1 if failed else 0
 
 
@@ -59,27 +63,24 @@ def _plan(scale: Scale) -> Iterator[list[str]]:
     least = min(scale.budgets)
     for which, kv_format in (*((f"{least}", one) for one in scale.formats), ("full", scale.formats[-1])):
         yield [f"decode:{which}/{backend}/{kv_format}" for backend in scale.backends]
-    yield ["kernels"]
     yield ["blocks"]
     yield [f"prefill:{backend}" for backend in scale.backends]
     yield [f"decode:{least}/{scale.backends[-1]}/plain"]  # the gain from fused graphs
 
 
-def _first_that_works(
-    group: list[str], args: argparse.Namespace, scale: Scale, journal: DeviceJournal, deadline: float
-) -> None:
+def _first_that_works(group: list[str], args: argparse.Namespace, scale: Scale, journal: Path, deadline: float) -> None:
     for name in group:
         left = min(PART_SECONDS, deadline - time.monotonic())
         if left < 5 or (fault := _run(name, args, scale, journal, left)) is None:
             return
-        journal.add("failed", part=name, why=fault)
+        append_line(journal, {"kind": "failed", "part": name, "why": fault})
 
 
-def _run(name: str, args: argparse.Namespace, scale: Scale, journal: DeviceJournal, limit: float) -> str | None:
+def _run(name: str, args: argparse.Namespace, scale: Scale, journal: Path, limit: float) -> str | None:
     """Run a part and return the reason of a failure, or None. Tiny parts run in this process, which is faster."""
     print(f"{name} (at most {limit:.0f} s)", flush=True)
     if args.small:
-        _run_here(name, _with_known_memory(scale, journal), journal)
+        _run_here(name, scale, journal)
         return None
     command = [sys.executable, "-m", "bench.device", "--part", name, "--out", str(args.out)]
     try:
@@ -89,21 +90,16 @@ def _run(name: str, args: argparse.Namespace, scale: Scale, journal: DeviceJourn
     return "\n".join(done.stderr.splitlines()[-8:]) if done.returncode else None
 
 
-def _run_here(name: str, scale: Scale, journal: DeviceJournal) -> None:
+def _run_here(name: str, scale: Scale, journal: Path) -> None:
+    """Run a part with the free memory that the first part measured, so that all parts plan alike."""
+
+    def write(kind: str, **figure: Any) -> None:
+        append_line(journal, {"kind": kind, **figure})
+        print(f"  {kind} {figure}", flush=True)
+
+    memory = [figure["free"] for figure in read_lines(journal) if figure["kind"] == "memory"]
     part, _, rest = name.partition(":")
-    PARTS[part](scale, journal, rest)
-
-
-def _with_known_memory(scale: Scale, journal: DeviceJournal) -> Scale:
-    """Return the scale with the free memory that the first part measured, so that all parts plan alike."""
-    known = journal.of("memory")
-    return replace(scale, memory=known[0]["free"]) if known else scale
-
-
-def _write(scale: Scale, journal: DeviceJournal, out: Path) -> None:
-    workload = {"model": scale.model, "prompt_tokens": scale.prompt, "dtype": scale.dtype, "reserve": scale.reserve}
-    shown = tables(_with_known_memory(scale, journal), journal)
-    keep("device", workload, journal.read(), shown, out / TABLE.name, _machine(scale.torch_device))
+    PARTS[part](replace(scale, memory=memory[0]) if memory else scale, write, rest)
 
 
 def _machine(device: torch.device) -> str | None:
@@ -115,7 +111,7 @@ def _machine(device: torch.device) -> str | None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of device.jsonl and of the table")
     parser.add_argument("--seconds", type=float, default=460, help="time limit for all parts together")
@@ -123,7 +119,7 @@ def _arguments() -> argparse.Namespace:
         "--only",
         default="",
         metavar="PARTS",
-        help="run only these, of probe, decode, decode:8192, kernels, blocks, prefill; add them to the journal",
+        help="run only these, of probe, decode, decode:8192, blocks, prefill; add them to the journal",
     )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()

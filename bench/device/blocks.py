@@ -1,25 +1,38 @@
-"""blocks: the part of the device benchmark that measures experts, latents, and slots in formats and with budgets."""
+"""blocks: the part of the device benchmark that measures experts, and slots in each encoding with each reading."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, get_args
 
 import torch
 
-from bench.device.clock import seconds_of
-from bench.device.journal import DeviceJournal
-from bench.device.made import make_random
+from bench.device.made import Write, make_random, seconds_of
 from bench.device.scale import Scale
-from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, CacheSpec, LayerGroup, PlaneFormat
+from ringkv.base.cache_spec import (
+    IN_CHUNKS,
+    CacheSpec,
+    Everything,
+    LayerGroup,
+    Pages,
+    PlaneFormat,
+    Ragged,
+    Reading,
+    SlotFormat,
+)
 from ringkv.base.kv import SINKS
 from ringkv.base.zip_sizes import CHUNK
-from ringkv.cache.formats.registry import FORMATS, storage
-from ringkv.cache.slot_bodies import allocate_slots
-from ringkv.kernels.decode_attend_heads import decode_attend_heads
-from ringkv.kernels.decode_attend_pages import decode_attend_pages, digest
-from ringkv.kernels.experts import experts
+from ringkv.cache.allocate import allocate_slots
+from ringkv.cache.body import Body
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.experts import ExpertStack, experts
+from ringkv.kernels.slots import Rows
 
 PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
+READINGS: Mapping[str, Reading] = {
+    "": Everything(),
+    ", unequal heads": Ragged(),
+    ", a quarter of pages": Pages(PAGE),
+}
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
 
 
@@ -45,12 +58,12 @@ TINY = Shapes(64, 32, 4, 2, (1, 8), 4, 96, 64, ((2, 64),), ((2, 64),))
 
 
 @torch.inference_mode()
-def blocks(scale: Scale, journal: DeviceJournal, _: str) -> None:
+def blocks(scale: Scale, write: Write, _: str) -> None:
     """Measure each operator inside a CUDA graph, without its launch."""
     shapes = PUBLISHED if scale.torch_device.type == "cuda" else TINY
-    for measure in (_experts, _latents, _formats, _budgets):
+    for measure in (_experts, _slots):
         for figure in measure(scale, shapes):
-            journal.add("block", **figure)
+            write("block", **figure)
 
 
 def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
@@ -65,101 +78,66 @@ def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
             x: torch.Tensor = x, weights: torch.Tensor = weights, routings: Sequence[torch.Tensor] = routings
         ) -> None:
             for chosen in routings:
-                experts(x, chosen, weights, gate_up, down, of.count, None, 0.0, x)
+                experts(x, chosen, weights, ExpertStack(gate_up, down, of.count), x)
 
         taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8) / ROUTINGS
         operations = 6.0 * rows * of.chosen * of.hidden * of.intermediate
         yield {"part": "experts", "slots": rows, "s": taken, "rate": read / taken, "operations": operations}
 
 
-def _latents(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
-    """Measure attention over full slots of latents in each format; a rate counts what is stored."""
-    zeros = torch.zeros(0, device=scale.device, dtype=getattr(torch, scale.dtype)).new_zeros
-    for slots, entries in of.slots:
-        q, k = _random(scale, slots, 1, of.heads, of.entry), _random(scale, slots, 1, of.entry)
-        slot = torch.arange(slots, device=scale.device).int()
-        live = torch.full_like(slot, entries)
-        operations = 2.0 * slots * of.heads * entries * (of.entry + of.rank)
-        for name in LATENT_FORMATS:
-            spec = CacheSpec.latent(of.rank, of.entry - of.rank).stored_as(name)
-            body = allocate_slots(LayerGroup((0,), spec, of.heads), slots, entries, zeros)
-            for plane in body.planes:
-                make_random(plane)
-            run = partial(storage(spec.key).attend, q, k, *body.layer(0), slot, live - 1, live, of.entry**-0.5)
-            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
-            figure = {"s": taken, "rate": sum(plane.nbytes for plane in body.planes) / taken, "operations": operations}
-            part = "latents" if name == "plain" else f"{name} latents"
-            yield {"part": part, "slots": slots, "live": entries, **figure}
-
-
-def _formats(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
-    """Measure decode attention of one layer with full slots in each format; a rate counts what is stored."""
+def _slots(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
+    """Measure one layer's step with full slots, in each encoding with each reading; a rate counts what a step reads."""
     model = scale.config
-    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
-    zeros = torch.zeros(0, device=scale.device, dtype=getattr(torch, scale.dtype)).new_zeros
-    for slots, entries in of.encoded:
-        q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
-        slot = torch.arange(slots, device=scale.device).int()
-        live = torch.full_like(slot, entries)
-        for name in get_args(PlaneFormat):
-            group = LayerGroup((0,), CacheSpec.grouped(heads, width).stored_as(name), groups)
-            body = allocate_slots(group, slots, entries, zeros)
-            for plane in body.planes:
-                make_random(plane)
-            if name == IN_CHUNKS:
-                body.beside[0][:] = torch.tensor([SINKS, 1, 0, max(0, entries - SINKS - 1) // CHUNK, 0])
-            run = partial(FORMATS[name].attend, q, k, k, *body.layer(0), slot, live - 1, live, width**-0.5)
-            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
-            stored = sum(plane.nbytes for plane in body.planes)
-            figure = {"s": taken, "rate": stored / taken, "operations": 4.0 * slots * heads * groups * entries * width}
-            yield {"part": f"{name} slots", "slots": slots, "live": entries, **figure}
+    groups = model.num_heads // model.num_kv_heads
+    latents = LayerGroup((0,), CacheSpec.latent(of.rank, of.entry - of.rank), of.heads)
+    heads = LayerGroup((0,), CacheSpec.grouped(model.num_kv_heads, model.head_dim), groups)
+    for encoding in get_args(PlaneFormat):
+        for name, reading in READINGS.items():
+            if encoding != IN_CHUNKS or isinstance(reading, Everything):
+                for slots, entries in of.encoded:
+                    group = heads._replace(slots=SlotFormat(encoding, reading))
+                    yield {"part": f"{encoding} slots{name}", **_step(scale, group, slots, entries)}
+        if encoding != IN_CHUNKS:
+            for slots, entries in of.slots:
+                group = latents._replace(slots=SlotFormat(encoding))
+                yield {"part": f"{encoding} latents", **_step(scale, group, slots, entries)}
 
 
-def _budgets(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
-    """Measure one layer's step with full slots: heads of different lengths, and a quarter of the pages read."""
-    for slots, entries in of.encoded:
-        for part, step in (("unequal heads", _unequal_heads), ("a quarter of pages", _quarter_of_pages)):
-            run, read, attended = step(scale, slots, entries)
-            taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
-            figure = {"s": taken, "rate": read / taken, "operations": 4.0 * attended * scale.config.head_dim}
-            yield {"part": part, "slots": slots, "live": entries, **figure}
-
-
-class _Step(NamedTuple):
-    run: Callable[[], object]
-    bytes: float  # that it reads
-    attended: float  # entries, counted for each query
-
-
-def _unequal_heads(scale: Scale, slots: int, entries: int) -> _Step:
-    """Heads have from a quarter to seven quarters of the entries that they have on average."""
-    model, slot = scale.config, torch.arange(slots, device=scale.device).int()
-    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
-    more = (torch.linspace(-0.75, 0.75, heads) * entries).round().int()
-    first = (more + entries).cumsum(0) - (more + entries)
-    places = torch.stack((first, more), -1).int().to(scale.device).expand(slots, -1, -1).contiguous()
-    planes = [_random(scale, slots, 1, heads * entries, width) for _ in range(2)]
-    q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
+def _step(scale: Scale, group: LayerGroup, slots: int, entries: int) -> dict[str, object]:
+    """Measure a step of one layer whose slots are full of random entries."""
+    key, queries, zeros = group.spec.key, group.queries, _random(scale, 1).new_zeros
+    body = allocate_slots(group.in_slots, slots, entries, zeros)
+    for plane in body.planes:
+        make_random(plane)
+    share = _fill(body, entries)
+    slot = torch.arange(slots, device=scale.device).int()
     live = torch.full_like(slot, entries)
-    run = partial(decode_attend_heads, q, k, k, *planes, places, slot, live - 1, live, width**-0.5)
-    return _Step(run, sum(plane.nbytes for plane in planes), slots * heads * groups * entries)
+    q, k = _random(scale, slots, key.heads, queries, key.width), _random(scale, slots, key.heads, key.width)
+    v = k if group.spec.value else None
+    run = partial(decode_attend, q, k, v, body.layer(0), Rows(slot, live - 1, live), key.width**-0.5)
+    taken = seconds_of(_captured(run, scale), scale.torch_device, repeats=8)
+    read = share * sum(plane.nbytes for plane in body.planes) + (body.pages.digests.nbytes if body.pages else 0)
+    operations = 2.0 * share * slots * key.heads * queries * entries * (key.width + group.spec.value_width)
+    return {"slots": slots, "live": entries, "s": taken, "rate": read / taken, "operations": operations}
 
 
-def _quarter_of_pages(scale: Scale, slots: int, entries: int) -> _Step:
-    """It reads all digests, and the entries of the selected pages."""
-    model, slot = scale.config, torch.arange(slots, device=scale.device).int()
-    heads, width, groups = model.num_kv_heads, model.head_dim, model.num_heads // model.num_kv_heads
-    keys, values = (_random(scale, slots, heads, entries, width) for _ in range(2))
-    digests = digest(keys.unflatten(2, (-1, PAGE)), True)
-    pins = torch.full(digests.shape[:3], -torch.inf, device=scale.device)
-    pages = max(entries // PAGE // 4, FIRST + NEWEST + 1)
-    counts = torch.tensor([[pages, FIRST, NEWEST, 1, 0]] * slots, dtype=torch.int32, device=scale.device)
-    q, k = _random(scale, slots, heads, groups, width), _random(scale, slots, heads, width)
-    live, share = torch.full_like(slot, entries), min(1.0, pages * PAGE / entries)
-    stored = keys, values, digests, pins, counts
-    run = partial(decode_attend_pages, q, k, k, *stored, slot, live - 1, live, width**-0.5)
-    read = share * (keys.nbytes + values.nbytes) + digests.nbytes + pins.nbytes
-    return _Step(run, read, share * slots * heads * groups * entries)
+def _fill(body: Body, entries: int) -> float:
+    """Note in full slots what their reading needs, and return the share of the entries that a step reads.
+
+    Ragged heads have from a quarter to seven quarters of the average. Of pages a step reads a quarter.
+    """
+    if body.group.slots.encoding == IN_CHUNKS:
+        body.planes[-1][:] = torch.tensor([SINKS, 1, 0, max(0, entries - SINKS - 1) // CHUNK, 0])
+    if body.places is not None:
+        more = (torch.linspace(-0.75, 0.75, body.places.shape[2]) * entries).round().int()
+        body.places[:] = torch.stack(((more + entries).cumsum(0) - (more + entries), more), -1)
+    if body.pages is None:
+        return 1.0
+    count = max(entries // PAGE // 4, FIRST + NEWEST + 1)
+    body.pages.counts[:] = torch.tensor([count, FIRST, NEWEST, 1])
+    body.pages.pins[:] = -torch.inf
+    make_random(body.pages.digests)
+    return min(1.0, count * PAGE / entries)
 
 
 def _random(scale: Scale, *shape: int) -> torch.Tensor:

@@ -1,8 +1,10 @@
-"""made: an engine of a given shape with random weights, and slots full of random entries, without prefill."""
+"""made: an engine of a given shape with random weights, slots full of random entries, and what they take."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Protocol
 
 import torch
 
@@ -23,6 +25,12 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 
 ANY_MEMORY = 1 << 50  # bytes; the number of slots is already planned
+
+
+class Write(Protocol):
+    """Writes a figure of a kind to the journal, and prints it."""
+
+    def __call__(self, kind: str, **figure: Any) -> None: ...
 
 
 def engine_config(
@@ -107,3 +115,29 @@ def fill(engine: LocalEngine, prompt: int, steps: int) -> int:
     for slot in range(limits.slots):
         engine.batch.place(slot, plans, engine.batch.logits[slot], request)
     return plans[0].live(seen + steps // 2)
+
+
+def seconds_of(work: Callable[[], object], device: torch.device, repeats: int, laps: int = 5) -> float:
+    """Return one call's seconds: the median over `laps` of `repeats` calls in a row, after a warm-up call."""
+    work()
+    return median(_lap(work, device, repeats) for _ in range(laps)) / repeats
+
+
+def _lap(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    if device.type != "cuda":
+        started = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        return time.perf_counter() - started
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(repeats):
+        work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,17 +1,13 @@
 """parts: the parts of the device benchmark. Each runs in its own process with a time limit and writes a journal."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from statistics import median
 
 import torch
 
 from bench.device.blocks import blocks
-from bench.device.clock import seconds_of, settle
-from bench.device.journal import DeviceJournal
-from bench.device.made import engine_config, fill, make_engine
+from bench.device.made import Write, engine_config, fill, make_engine, seconds_of, settle
 from bench.device.scale import Scale
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.engine import prefill as prefill_prompt
@@ -19,73 +15,26 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.bench.probe import read_cases
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend
 from ringkv.plan import floor
 from ringkv.plan.report import CachePlan, PlanRequest, report
 from ringkv.plan.shapes import Shape
 
-Part = Callable[[Scale, DeviceJournal, str], None]
+Part = Callable[[Scale, Write, str], None]
 """Takes the scale, the journal, and the part's name after its colon."""
 
 CHUNK = 2048  # prompt tokens; for engines that do not prefill
 
 
 @torch.inference_mode()
-def probe(scale: Scale, journal: DeviceJournal, _: str) -> None:
+def probe(scale: Scale, write: Write, _: str) -> None:
     """Measure bandwidth by several ways to stream through memory."""
     device = scale.torch_device
-    journal.add("memory", free=scale.free_memory())
+    write("memory", free=scale.free_memory())
     for way in read_cases(scale.probe_bytes)(device):
-        journal.add("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
+        write("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
 
 
-@torch.inference_mode()
-def kernels(scale: Scale, journal: DeviceJournal, _: str) -> None:
-    """Measure decode attention alone for each cache, with the default tiling and with others."""
-    for policy, budget in caches(scale):
-        slots = planned(scale, budget)[policy].slots or 1
-        inputs = _attention_inputs(scale, slots, budget)
-        nbytes = inputs[3].nbytes + inputs[4].nbytes
-        for label, run in _cuts(scale, inputs):
-            taken = seconds_of(run, scale.torch_device, repeats=4)
-            journal.add("kernel", cache=policy, budget=budget, slots=slots, cut=label, s=taken, rate=nbytes / taken)
-        del inputs
-
-
-def _attention_inputs(scale: Scale, slots: int, capacity: int) -> list[torch.Tensor]:
-    """Return q, k, v, keys, values, slot, entry and live of one layer with every slot full."""
-    model, device = scale.config, scale.torch_device
-    heads, width = model.num_kv_heads, model.head_dim
-    shapes = [(slots, heads, model.num_heads // heads, width), *[(slots, heads, width)] * 2]
-    shapes += [(slots, heads, capacity, width)] * 2
-    tensors = [torch.randn(shape, device=device, dtype=getattr(torch, scale.dtype)) for shape in shapes]
-    live = torch.full((slots,), capacity, dtype=torch.int32, device=device)
-    slot = torch.arange(slots, dtype=torch.int32, device=device)
-    return [*tensors, slot, live // 2, live]
-
-
-def _cuts(scale: Scale, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Callable[[], object]]]:
-    def operator() -> object:
-        return decode_attend.decode_attend(*inputs, inputs[0].shape[-1] ** -0.5)
-
-    yield "operator", operator
-    if scale.torch_device.type != "cuda":
-        return
-    from ringkv.kernels.gpu.decode_attend import decode_attend as attend
-    from ringkv.kernels.gpu.decode_attend import usual_tiling
-
-    capacity, usual = inputs[3].shape[2], usual_tiling(inputs[0], inputs[3])
-    cuts = [usual]
-    cuts += [replace(usual, splits=n) for n in (4, 8, 16, 32, 64, 128) if n * usual.block <= capacity]
-    cuts += [replace(usual, block=usual.block * 2, stages=s) for s in (2, 3)]
-    cuts += [replace(usual, block=usual.block // 2, stages=s) for s in (3, 4, 5)]
-    cuts += [replace(usual, stages=s) for s in (2, 4, 5)]
-    cuts += [replace(usual, warps=w) for w in (2, 8)]
-    for cut in cuts:
-        yield str(cut), partial(attend, *inputs, inputs[0].shape[-1] ** -0.5, cut)
-
-
-def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
+def decode(scale: Scale, write: Write, name: str) -> None:
     """Measure steps of an engine with the planned number of slots. name: `full/inductor/plain`, `8192/eager/int4`."""
     which, backend, kv_format = name.split("/")
     policy, budget = ("full", scale.prompt) if which == "full" else ("snapstream", int(which))
@@ -99,7 +48,7 @@ def decode(scale: Scale, journal: DeviceJournal, name: str) -> None:
     built = time.perf_counter() - began
     taken = [_step(engine) for _ in range(scale.steps)][scale.steps // 4 :]
     need = floor.step(scale.config, slots, live, engine.limits.entry_bytes, scale.dtype)
-    journal.add(
+    write(
         "decode",
         cache=policy,
         budget=budget,
@@ -130,7 +79,7 @@ def _peak(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
-def prefill(scale: Scale, journal: DeviceJournal, name: str) -> None:
+def prefill(scale: Scale, write: Write, name: str) -> None:
     """Measure prefill, and compression with insertion, for each prompt length and chunk. name: `inductor`."""
     model = scale.config
     for tokens, chunk in scale.prefills:
@@ -149,7 +98,7 @@ def prefill(scale: Scale, journal: DeviceJournal, name: str) -> None:
             settle(scale.torch_device)
             done = time.perf_counter()
         need = floor.prefill(model, tokens, engine.limits.entry_bytes, scale.dtype)
-        journal.add(
+        write(
             "prefill",
             tokens=tokens,
             chunk=chunk,
@@ -185,10 +134,4 @@ def planned(scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneForma
     return {"full": full, "snapstream": compressed}
 
 
-PARTS: dict[str, Part] = {
-    "probe": probe,
-    "kernels": kernels,
-    "blocks": blocks,
-    "decode": decode,
-    "prefill": prefill,
-}
+PARTS: dict[str, Part] = {"probe": probe, "blocks": blocks, "decode": decode, "prefill": prefill}

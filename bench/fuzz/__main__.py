@@ -11,10 +11,29 @@ or memory over the limit. The exit status is 1 if there are findings.
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from bench.fuzz.children import Outcome, run_case
-from bench.fuzz.targets import TARGETS
+from bench.fuzz.channel import CHANNEL
+from bench.fuzz.configs import CONFIGS
+from bench.fuzz.gguf import GGUF_FILES
+from bench.fuzz.grammars import GRAMMARS
+from bench.fuzz.http import HTTP
+from bench.fuzz.safetensors import SAFETENSORS
+from bench.fuzz.target import Outcome, Target, run_case
+from bench.fuzz.templates import TEMPLATES
+from bench.fuzz.tokenizers import TOKENIZERS
+
+TARGETS: Mapping[str, Target] = {
+    "channel": CHANNEL,
+    "config": CONFIGS,
+    "gguf": GGUF_FILES,
+    "grammars": GRAMMARS,
+    "http": HTTP,
+    "safetensors": SAFETENSORS,
+    "templates": TEMPLATES,
+    "tokenizers": TOKENIZERS,
+}
 
 SHOWN = 2000  # characters of a finding's input
 

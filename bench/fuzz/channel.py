@@ -1,13 +1,91 @@
 """The internal channel: damaged messages with right and wrong lengths, as the other process may send them."""
 
 import os
+import struct
 from multiprocessing import Pipe
 from random import Random
 from threading import Thread
 
-from bench.fuzz.messages import framed
 from bench.fuzz.target import Target
+from ringkv.base.engine import Limits
+from ringkv.base.events import Failed, Finished, KVUsage, Token, TokenLogprob, Usage
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.messages import (
+    Cancel,
+    Events,
+    Fatal,
+    FetchKept,
+    Kept,
+    KeptTokens,
+    Progress,
+    Ready,
+    Shutdown,
+    Slots,
+    SlotState,
+    StagedPrompt,
+    Stats,
+    Submit,
+    Watch,
+)
+from ringkv.base.request import Request
+from ringkv.base.sampling import SamplingParams
+from ringkv.base.selectors import SnapKV
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
+from ringkv.worker.codec import encode
+
+USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
+MESSAGES = [
+    Submit((Request("r", (1, 2, 3), SamplingParams(logit_bias={3: -1.5}, stop=("x",)), KVChoice(select=SnapKV())),)),
+    Cancel("r"),
+    Shutdown(),
+    Progress(2, 7, "compiling"),
+    Ready(Limits(8, 64, 512, 512, 8, 1, 97, 10, 640, 10**9), KVChoice(budget=64)),
+    Events(tokens=(Token("r", 5, TokenLogprob(-0.25, ((5, -0.25),))),), finished=(Finished("r", "length", USAGE),)),
+    Events(failed=(Failed("r", "BadToken", "no", "prompt"),)),
+    Stats(1, 2, 3, 4),
+    Watch(True),
+    Slots((StagedPrompt("r", 9, 4),), (SlotState(1, "r", "snapstream", 9, 12, 8, 4, 2, 6, 4, 2, 2, 8, 640),)),
+    FetchKept(7, "r"),
+    Kept(7, KeptTokens("key-1", 9, (1, 1), "snapstream", Layout(9, 4, 2, 2, 6, 4, 2, True), b"\xff\x80\x0f\x00")),
+    Kept(8, None),
+    Fatal("DoesNotFit", "needs 9 GB"),
+]
+
+
+def mutated(chance: Random) -> bytes:
+    """Return the bytes of a message, often with a few of them changed, cut, repeated, or nested deeply."""
+    data = bytearray(encode(chance.choice(MESSAGES)))
+    for _ in range(chance.randrange(5)):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(6):
+            case 0:
+                data[at : at + 1] = chance.randbytes(1)
+            case 1:
+                del data[at : at + chance.randrange(20)]
+            case 2:
+                data[at:at] = chance.randbytes(chance.randrange(20))
+            case 3:
+                data[at:at] = data[: chance.randrange(len(data) + 1)]
+            case 4:
+                data[at:at] = bytes([chance.choice((0xDD, 0xDF, 0xC6, 0xDB))]) + chance.randbytes(4)  # huge lengths
+            case _:
+                data[at:at] = b"\x91" * chance.choice((10, 100_000))
+    return bytes(data)
+
+
+def framed(chance: Random) -> bytes:
+    """Return what a pipe carries for such a message, sometimes with a wrong length."""
+    data = mutated(chance)
+    length = len(data)
+    match chance.randrange(5):
+        case 0:
+            length = chance.randrange(-(2**31), 2**31)
+        case 1:
+            length += chance.randrange(-5, 6)
+        case 2:
+            return struct.pack("!iQ", -1, chance.randrange(2**64)) + data
+    return struct.pack("!i", length) + data
+
 
 FRAMES = 50
 

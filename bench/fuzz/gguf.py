@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.fuzz.bytewise import CONTROL, inner
+from bench.fuzz.mutate import CONTROL, cut, flipped, inner
 from bench.fuzz.target import Target
 from bench.fuzz.tiny_models import CONFIG, in_folder, serve
 
@@ -109,15 +109,10 @@ def _file() -> File:
 
 
 _SIZES = {
-    "context_length": CONFIG["max_position_embeddings"],
-    "embedding_length": HIDDEN,
-    "block_count": 2,
-    "feed_forward_length": WIDE,
-    "attention.head_count": 4,
-    "attention.head_count_kv": 2,
-    "attention.key_length": 8,
+    "context_length": CONFIG["max_position_embeddings"], "embedding_length": HIDDEN, "block_count": 2,
+    "feed_forward_length": WIDE, "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 8,
     "attention.value_length": 8,
-}
+}  # fmt: skip
 
 
 def _vocabulary() -> list[Field]:
@@ -163,8 +158,7 @@ def _make(random: Random) -> bytes:
     data = file.encoded()
     if random.random() < 0.7:
         return data
-    at = random.randrange(len(data))
-    return random.choice((data[:at], _flipped(random, data), data + bytes(random.randrange(100))))
+    return random.choice((cut(random, data), flipped(random, data, 24, 1000), data + bytes(random.randrange(100))))
 
 
 def _field(random: Random, file: File) -> File:
@@ -245,13 +239,6 @@ def _counts(random: Random, file: File) -> File:
     return replace(
         file, counts=random.choice((near, (random.choice(COUNTS), near[1]), (near[0], random.choice(COUNTS))))
     )
-
-
-def _flipped(random: Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(random.randint(1, 5)):
-        changed[random.randrange(random.choice((24, 1000, len(changed))))] = random.randrange(256)
-    return bytes(changed)
 
 
 def _run(data: bytes) -> None:

@@ -4,8 +4,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
-from bench.fuzz.bytewise import END, VOCAB, bytewise
-from bench.fuzz.mutate import mutated_json, mutated_text
+from bench.fuzz.mutate import END, VOCAB, bytewise, mutated_json, mutated_text
 from bench.fuzz.target import Target
 from ringkv.text import grammar
 from ringkv.text.guide_processes import GuideProcesses

@@ -16,8 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from bench.fuzz.bytewise import END, VOCAB, bytewise
-from bench.fuzz.mutate import mutated_json
+from bench.fuzz.mutate import END, VOCAB, bytewise, mutated_json
 from bench.fuzz.target import Target
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Finished, KVUsage, Token, TokenLogprob, Usage
@@ -25,11 +24,11 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
 from ringkv.server.app import make_app
-from ringkv.server.bodies import BodyLimits
-from ringkv.server.guard import Access
-from ringkv.server.hosts import accepted_hosts
-from ringkv.server.protocol import ConnectionLimits, bounded_protocol
-from ringkv.server.serving import LoadedModel
+from ringkv.server.protocol.bodies import BodyLimits
+from ringkv.server.protocol.connections import ConnectionLimits, bounded_protocol
+from ringkv.server.protocol.guard import Access
+from ringkv.server.protocol.hosts import accepted_hosts
+from ringkv.server.run.serving import LoadedModel
 from ringkv.text.chat_template import ChatTemplate
 
 REQUESTS = 40  # of a case, all at once
@@ -53,20 +52,11 @@ SENT: Mapping[str, Mapping[str, Any]] = {
     "/detokenize": {"tokens": [97, 98]},
 }  # fmt: skip
 LINES = (
-    b"Transfer-Encoding: chunked",
-    b"Content-Length: 7",
-    b"Content-Length: 99999999999999999999",
-    b"Content-Type: text/plain",
-    b"Content-Encoding: gzip",
-    b"Host: evil.example",
-    b"Authorization: Bearer \xff",
-    b"Expect: 100-continue",
-    b"Connection: Upgrade\r\nUpgrade: websocket",
-    b"X: " + b"a" * 20_000,
-    b"X" * 20_000,
-    b"\0: \r",
-    b"X-Request-Id: \x80 \t ",
-)
+    b"Transfer-Encoding: chunked", b"Content-Length: 7", b"Content-Length: 99999999999999999999",
+    b"Content-Type: text/plain", b"Content-Encoding: gzip", b"Host: evil.example", b"Authorization: Bearer \xff",
+    b"Expect: 100-continue", b"Connection: Upgrade\r\nUpgrade: websocket", b"X: " + b"a" * 20_000, b"X" * 20_000,
+    b"\0: \r", b"X-Request-Id: \x80 \t ",
+)  # fmt: skip
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 METHODS = (b"GET", b"HEAD", b"OPTIONS", b"PUT", b"TRACE", b"CONNECT", b"post", b"\0")
 

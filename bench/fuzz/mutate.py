@@ -1,27 +1,22 @@
-"""Mutations of texts and of JSON values."""
+"""Mutations of texts, bytes and JSON values, and a tokenizer of bytes, so that no model is needed."""
 
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from ringkv.text.pieces import byte_alphabet
+from ringkv.text.tokenizer import Tokenizer
+
+CONTROL = ("<|im_start|>", "<|im_end|>")
+VOCAB = 258
+END = 257
+
 WRONG: Sequence[Any] = (
-    None,
-    True,
-    -1,
-    0,
-    2**31,
-    2**63,
-    10**30,
-    1e308,
-    "",
-    "\ud800",
-    "\0",
-    [],
-    {},
-    [[]],
-    {"": ""},
-    "x" * 10_000,
-)
+    None, True, -1, 0, 2**31, 2**63, 10**30, 1e308, "", "\ud800", "\0", [], {}, [[]], {"": ""}, "x" * 10_000,
+)  # fmt: skip
 STRANGE = ("\0", "\ud800", "\U000f0000", "{{", "}}", "{%", '"', "\\", "<|im_end|>", "()", "{1,99999}", "é", " " * 50)
 
 
@@ -48,6 +43,25 @@ def mutated_json(random: Random, value: Any) -> Any:
     return {**value, key: mutated_json(random, value[key])} if random.random() < 0.8 else _without(value, key)
 
 
+def cut(random: Random, data: bytes) -> bytes:
+    return data[: random.randrange(len(data))]
+
+
+def flipped(random: Random, data: bytes, *most: int) -> bytes:
+    """Return the bytes with one to five others among the first `most`; each time one of these numbers, or of all."""
+    changed = bytearray(data)
+    for _ in range(random.randint(1, 5)):
+        changed[random.randrange(min(len(changed), random.choice((*most, len(changed)))))] = random.randrange(256)
+    return bytes(changed)
+
+
+def deep(random: Random, _: bytes) -> bytes:
+    """Return JSON that is nested deeply."""
+    depth = random.choice((100, 2000, 100_000))
+    opening, end = random.choice(((b"", b""), (b'{"a": ', b"}")))
+    return opening + b"[" * depth + b"]" * depth + end
+
+
 def nested(random: Random, value: Any) -> Any:
     for _ in range(random.choice((1, 100, 300))):
         value = [value] if random.random() < 0.5 else {"a": value}
@@ -56,3 +70,15 @@ def nested(random: Random, value: Any) -> Any:
 
 def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: one for name, one in value.items() if name != key}
+
+
+def inner() -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet(), merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(name, special=True) for name in CONTROL])
+    return made
+
+
+def bytewise() -> Tokenizer:
+    return Tokenizer(inner(), "bytes", None, (END,))

@@ -8,10 +8,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from bench.fuzz.mutate import mutated_json
+from bench.fuzz.mutate import cut, flipped, mutated_json
 from bench.fuzz.target import Target
-from bench.fuzz.tiny_models import check_ordinary, config_files, in_folder, serve, weight_files
-from bench.fuzz.tiny_quantised import QUANTISERS, quantised_files
+from bench.fuzz.tiny_models import (
+    QUANTISERS,
+    check_ordinary,
+    config_files,
+    in_folder,
+    quantised_files,
+    serve,
+    weight_files,
+)
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
 
 NUMBERS: Any = (0, 1, -1, 2, 31, 2**31, 2**32, 2**62, 2**63, 2**64 - 1, 10**30, 1.5, "4", None)
@@ -25,7 +32,7 @@ def _make(random: Random) -> dict[str, bytes]:
     weights = random.choice((weight_files(), quantised_files(random.choice(list(QUANTISERS)))))
     files = {**config_files(), **weights}
     name = random.choice([name for name in (SINGLE, GROUPS) if name in files])
-    files[name] = random.choice((_restructured, _restructured, _resized, _flipped, _cut))(random, files[name])
+    files[name] = random.choice((_restructured, _restructured, _resized, _flipped, cut))(random, files[name])
     return {**files, **random.choice((lambda: {}, lambda: {}, lambda: _index(random)))()}
 
 
@@ -112,14 +119,7 @@ def _resized(random: Random, data: bytes) -> bytes:
 
 
 def _flipped(random: Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(random.randint(1, 5)):
-        changed[random.randrange(random.choice((8, 300, len(changed))))] = random.randrange(256)
-    return bytes(changed)
-
-
-def _cut(random: Random, data: bytes) -> bytes:
-    return data[: random.randrange(len(data))]
+    return flipped(random, data, 8, 300)
 
 
 def _index(random: Random) -> dict[str, bytes]:

@@ -4,8 +4,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from bench.fuzz.bytewise import CONTROL, bytewise
-from bench.fuzz.mutate import mutated_json, mutated_text
+from bench.fuzz.mutate import CONTROL, bytewise, mutated_json, mutated_text
 from bench.fuzz.target import Target
 from ringkv.text.chat_template import ChatTemplate
 
@@ -30,18 +29,9 @@ MESSAGES: Any = [
 ]
 TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 VALUES = (
-    "ns.x",
-    "messages",
-    "messages[0].content",
-    "'ab'",
-    "10**6",
-    "999999999",
-    "[ns.x, ns.x]",
-    "range(99999)",
-    "ns",
-    "1.5",
-    "{'a': ns.x}",
-)
+    "ns.x", "messages", "messages[0].content", "'ab'", "10**6", "999999999", "[ns.x, ns.x]", "range(99999)", "ns",
+    "1.5", "{'a': ns.x}",
+)  # fmt: skip
 EXPRESSIONS = (
     "A + A", "A ~ A", "A * B", "A ** B", "A % B", "A | join(B)", "(A | string).replace('a', B | string)",
     "A | tojson(indent=B)", "A | list", "[A, B]", "{'k': A, 'l': A}", "dict(a=A, b=B)", "namespace(a=A, b=B)",

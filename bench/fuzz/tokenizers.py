@@ -3,13 +3,12 @@
 import json
 import os
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.fuzz.bytewise import CONTROL, inner
-from bench.fuzz.mutate import mutated_json, nested
+from bench.fuzz.mutate import CONTROL, cut, deep, flipped, inner, mutated_json, nested
 from bench.fuzz.target import Target
 from ringkv.base.errors import InvalidRequest
 from ringkv.text.chat_template import ChatTemplate
@@ -42,11 +41,13 @@ def _make(random: Random) -> dict[str, bytes]:
     """Return the bytes of each file; one or two are damaged."""
     files = {name: json.dumps(value).encode() for name, value in _files().items()}
     for name in random.sample(sorted(files), random.randint(1, 2)):
-        files[name] = random.choice((_mutated, _mutated, _mutated, _cut, _flipped, _deep))(random, name, files[name])
+        data = files[name]
+        whole = partial(_mutated, name=name)
+        files[name] = random.choice((whole, whole, whole, cut, flipped, deep))(random, data)
     return files
 
 
-def _mutated(random: Random, name: str, _: bytes) -> bytes:
+def _mutated(random: Random, _: bytes, name: str) -> bytes:
     value = _files()[name]
     if name == "tokenizer.json" and random.random() < 0.7:  # its vocabulary would hide the other parts
         key = random.choice(("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "model"))
@@ -65,41 +66,14 @@ PARTS: Any = (
     {"type": "Split", "pattern": {"String": ""}, "behavior": "Removed", "invert": True},
     {"type": "Precompiled", "precompiled_charsmap": "AAAA////"},
     {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
-    {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}],
-        "pair": [],
-        "special_tokens": {},
-    },
-    {"type": "ByteFallback"},
-    {"type": "Strip", "content": "", "start": 2**63, "stop": 0},
+    {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x", "type_id": 0}}], "pair": [],
+     "special_tokens": {}},
+    {"type": "ByteFallback"}, {"type": "Strip", "content": "", "start": 2**63, "stop": 0},
     {"type": "Unigram", "unk_id": 5, "vocab": [["a", -1.0]], "byte_fallback": True},
-    {
-        "type": "WordPiece",
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": "",
-        "max_input_chars_per_word": 0,
-        "vocab": {},
-    },
+    {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "", "vocab": {},
+     "max_input_chars_per_word": 0},
     {"type": "BPE", "vocab": {"a": 4294967295, "b": 0}, "merges": [["a", "b"]], "dropout": 2.0},
-)
-
-
-def _cut(random: Random, name: str, data: bytes) -> bytes:
-    return data[: random.randint(0, len(data))]
-
-
-def _flipped(random: Random, name: str, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(random.randint(1, 5)):
-        changed[random.randrange(len(changed))] = random.randrange(256)
-    return bytes(changed)
-
-
-def _deep(random: Random, name: str, data: bytes) -> bytes:
-    depth = random.choice((100, 1000, 100_000))
-    opening = random.choice((b"", b'{"a": '))
-    return b'{"normalizer": ' + opening + b"[" * depth + b"]" * depth + b"}" * (2 if opening else 1)
+)  # fmt: skip
 
 
 def _run(files: dict[str, bytes]) -> None:

@@ -11,20 +11,29 @@ sustainable rate; of a fifth the client disconnects, and a twentieth is malforme
 
 import argparse
 import asyncio
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from bench.load import port_of, texts
-from bench.overload.clients import Plan, alone, in_turn, run, wrong
+from bench.arguments import command_line, report
+from bench.overload.clients import (
+    COMPLETIONS,
+    LENGTHS,
+    MALFORMED,
+    Plan,
+    Question,
+    alone,
+    in_turn,
+    questions,
+    run,
+    texts,
+    wrong,
+)
 from bench.overload.http import metrics, send
-from bench.overload.verdict import MAXIMA, Bounds, Check, Run, checks, p99
-from bench.overload.watch import Processes, Watch, settled
-from bench.overload.workload import COMPLETIONS, LENGTHS, MALFORMED, Question, questions
+from bench.overload.verdict import MAXIMA, Bounds, Check, Processes, Run, Watch, checks, p99, settled
+from bench.results import keep, table
+from bench.serving import serving
 
 PROMPTS = 8  # of each length
 CHUNKS = 5  # prompts whose prefill is timed
@@ -33,11 +42,10 @@ EACH = 8  # of each kind of malformed request, before the load
 
 def main() -> None:
     args = _arguments()
-    from bench.results import keep
-
-    asked = questions([text for mine in texts(args.model, PROMPTS, LENGTHS) for text in mine])
-    with _server(args) as (pid, port):
-        figures, found = asyncio.run(_measure(args, pid, port, asked))
+    asked = questions(texts(args.model, PROMPTS, LENGTHS))
+    flags = ("--slots", args.slots, "--kv-budget", args.budget, "--max-queue", args.queue, "--graphs", args.graphs)
+    with serving("--model", args.model, *flags, "--prefix-store", 0, "--max-prompt", 1024) as server:
+        figures, found = asyncio.run(_measure(args, server.pid, server.port, asked))
     names = ("model", "clients", "minutes", "slots", "budget", "queue", "graphs")
     keep("overload", {name: getattr(args, name) for name in names}, [figures], shown(found))
     sys.exit(not all(check.passed for check in found))
@@ -49,9 +57,9 @@ async def _measure(
     processes = Processes.of(pid)
     answers, gaps = await alone(port, asked, beside=args.slots - 1)
     chunk_s = await _chunk(port, max(asked, key=lambda question: len(question.prompt)))
-    _say(f"a step of all slots takes {median(gaps) * 1e3:.1f} ms, a chunk {chunk_s * 1e3:.0f} ms")
+    report(f"a step of all slots takes {median(gaps) * 1e3:.1f} ms, a chunk {chunk_s * 1e3:.0f} ms")
     rate = await in_turn(port, asked, args.slots, args.warm)
-    _say(f"sustainable: {rate:.2f} requests/s; {args.minutes:g} minutes at twice that")
+    report(f"sustainable: {rate:.2f} requests/s; {args.minutes:g} minutes at twice that")
     await asyncio.gather(*(send(port, *one) for one in MALFORMED for _ in range(EACH)))
     await asyncio.sleep(1)
     before = await processes.resources(port)
@@ -62,7 +70,7 @@ async def _measure(
     await asyncio.gather(watching, return_exceptions=True)
     after = await settled(processes, port, before)
     for name, samples in zip(MAXIMA, (watch.http_bytes, watch.engine_bytes), strict=True):
-        _say(f"{name}, MB over time: {', '.join(f'{one / 1e6:.0f}' for one in samples[:: len(samples) // 12 or 1])}")
+        report(f"{name}, MB over time: {', '.join(f'{one / 1e6:.0f}' for one in samples[:: len(samples) // 12 or 1])}")
     mistaken = wrong(sent, answers)
     for one in mistaken[:3]:
         print(f"wrong: {one.question}\n{one.reply.text!r}", flush=True)
@@ -102,35 +110,13 @@ async def _chunk(port: int, question: Question) -> float:
     return median(seconds)
 
 
-@contextmanager
-def _server(args: argparse.Namespace) -> Iterator[tuple[int, int]]:
-    """Yield process id and port of `ringkv serve`."""
-
-    flags = {"--model": args.model, "--slots": args.slots, "--kv-budget": args.budget, "--max-queue": args.queue}
-    flags |= {"--graphs": args.graphs, "--prefix-store": 0, "--port": 0, "--max-prompt": 1024}
-    command = [str(Path(sys.executable).parent / "ringkv"), "serve", "--no-request-log"]
-    command += [str(part) for flag in flags.items() for part in flag]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.pid, port_of(process.stdout)
-        finally:
-            process.terminate()
-
-
 def shown(found: Sequence[Check]) -> str:
-    from bench.results import table
-
     rows = [(check.name, check.found, check.allowed, "passed" if check.passed else "FAILED") for check in found]
     return table(("check", "found", "allowed", ""), rows)
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=64)

@@ -5,25 +5,26 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
+from bench.arguments import report
+from bench.data import REPOSITORY
+from bench.journal import Journal, Record
+from bench.peers.analyse import cells
 from bench.peers.arguments import arguments
-from bench.peers.cells import PeerCell, as_figures
+from bench.peers.cells import PeerCell, shown
 from bench.peers.engines import ENGINES, Demand
 from bench.peers.install import NotInstalled, peers_dir, python_of
-from bench.peers.journal import Journal, TrialRecord
 from bench.peers.pool import Pool
-from bench.peers.protocols import Bench
-from bench.peers.runs import PromptSource, Run, chosen, schedule
-from bench.peers.tables import shown
-from bench.peers.weights import REPOSITORY, weights_of
+from bench.peers.protocols import Bench, Run, chosen
+from bench.peers.trial import Schedule
+from bench.peers.weights import weights_of
 from bench.peers.worker import Worker
 from bench.peers.workload import fitting, prompts
-from bench.results import commit, keep
+from bench.results import commit, fields_of, keep
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import token_bytes
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.shapes import Shape
 from ringkv.residency.locate import locate
-from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
 MEMORY_SHARE = 0.9  # of available memory, for all engines together, unless --memory is given
@@ -42,22 +43,19 @@ def main() -> None:
     name = f"peers-{args.model}" + (f"-w{args.weights}" if args.weights < 16 else "") + run.suffix
     workload = {field: getattr(args, field) for field in (*WORKLOAD, *run.fields)}
     journal = Journal(peers_dir() / "journals", name, {**workload, "commit": commit()}, args.resume)
-    folder = locate(args.model)
-    texts = PromptSource(
-        Tokenizer.from_directory(folder), ChatTemplate.from_directory(folder), load_config(folder).context
-    )
+    context = load_config(locate(args.model)).context
     pool = Pool(lambda engine, module: _start(engine, module, args.threads), args.timeout)
     try:
-        run.measure(args, _bench(args, weights, texts, pool, journal), texts)
+        run.measure(args, _bench(args, weights, pool, journal), context)
     except KeyboardInterrupt:
-        print(shown(run.cells(args, journal.records, texts)))
+        print(shown(cells(journal.records, run.protocol, args.weights)))
         report("interrupted: nothing was appended; --resume continues")
         raise SystemExit(INTERRUPTED) from None
     finally:
         pool.close()
-    found = run.cells(args, journal.records, texts)
-    found += [_left_out(one, why, args, run, texts) for one, why in absent.items()]
-    keep("peers", workload | {"peers": _versions(journal.records)}, as_figures(found), shown(found), args.to)
+    found = cells(journal.records, run.protocol, args.weights)
+    found += [_left_out(name, why, args, run, context) for name, why in absent.items()]
+    keep("peers", workload | {"peers": _versions(journal.records)}, list(map(fields_of, found)), shown(found), args.to)
 
 
 def prepared(args: Namespace) -> tuple[dict[str, Path], dict[str, str]]:
@@ -73,12 +71,9 @@ def prepared(args: Namespace) -> tuple[dict[str, Path], dict[str, str]]:
     return weights, absent
 
 
-def report(text: str) -> None:
-    print(text, flush=True)
-
-
-def _bench(args: Namespace, weights: Mapping[str, Path], texts: PromptSource, pool: Pool, journal: Journal) -> Bench:
-    config = load_config(locate(args.model))
+def _bench(args: Namespace, weights: Mapping[str, Path], pool: Pool, journal: Journal) -> Bench:
+    folder = locate(args.model)
+    config, tokenizer = load_config(folder), Tokenizer.from_directory(folder)
     base = Demand(
         requests=1,
         prompt=0,
@@ -91,10 +86,10 @@ def _bench(args: Namespace, weights: Mapping[str, Path], texts: PromptSource, po
     return Bench(
         engines=weights,
         base=base,
-        prompts=lambda count, length: prompts(texts.tokenizer, count, length),
+        prompts=lambda count, length: prompts(tokenizer, count, length),
         pool=pool,
         journal=journal,
-        schedule=schedule(args),
+        schedule=Schedule(args.turns, args.steps, args.timeout),
         memory=args.memory or int(available_bytes() * MEMORY_SHARE),
         report=report,
     )
@@ -106,16 +101,16 @@ def _start(engine: str, module: str, threads: int) -> Worker:
     return Worker([python, "-m", f"bench.peers.workers.{module}"], log, threads, REPOSITORY)
 
 
-def _versions(records: list[TrialRecord]) -> str:
+def _versions(records: list[Record]) -> str:
     """Return the versions of the engines that ran, by environment."""
     starts = [record for record in records if record["kind"] == "start"]
     found = {ENGINES[start["engine"]].environment: start["facts"].get("version") for start in starts}
     return "; ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _left_out(name: str, why: str, args: Namespace, run: Run, texts: PromptSource) -> PeerCell:
+def _left_out(name: str, why: str, args: Namespace, run: Run, context: int) -> PeerCell:
     engine = ENGINES[name]
-    prompt = fitting(max(args.prompts), texts.context)
+    prompt = fitting(max(args.prompts), context)
     return PeerCell(
         engine=name,
         prompt=prompt,

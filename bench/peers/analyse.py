@@ -11,23 +11,23 @@ A record has the trial, the engine, the prompt length, the number of requests, a
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from statistics import median
 from typing import Any
 
+from bench.journal import Record
+from bench.metrics import quantile
 from bench.peers.cells import PeerCell, Protocol
 from bench.peers.engines import ENGINES, FULL, REFERENCE, Bits
-from bench.peers.journal import TrialRecord
 
 COMPARED = 16  # leading tokens
 
 Key = tuple[str, int, int]  # engine, prompt, requests
 
 
-def cells(records: Sequence[TrialRecord], protocol: Protocol, bits: Bits) -> list[PeerCell]:
+def cells(records: Sequence[Record], protocol: Protocol, bits: Bits) -> list[PeerCell]:
     """Return a cell for each engine, prompt length and number of requests with a measurement or a failure."""
     measured = [record for record in records if record["kind"] != "done"]
-    by_key: dict[Key, list[TrialRecord]] = defaultdict(list)
+    by_key: dict[Key, list[Record]] = defaultdict(list)
     for record in measured:
         by_key[record["engine"], record["prompt"], record["requests"]].append(record)
     found = [_cell(key, own, measured, protocol, bits) for key, own in by_key.items()]
@@ -35,9 +35,7 @@ def cells(records: Sequence[TrialRecord], protocol: Protocol, bits: Bits) -> lis
     return sorted(found, key=lambda cell: (cell.prompt, cell.requests, order.index(cell.engine)))
 
 
-def _cell(
-    key: Key, own: Sequence[TrialRecord], records: Sequence[TrialRecord], protocol: Protocol, bits: Bits
-) -> PeerCell:
+def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: Protocol, bits: Bits) -> PeerCell:
     name, prompt, requests = key
     engine = ENGINES[name]
     cell = PeerCell(
@@ -66,15 +64,10 @@ def _with_steps(cell: PeerCell, laps: Sequence[float]) -> PeerCell:
     if not laps:
         return cell
     step = median(laps)
-    return replace(
-        cell,
-        step_s=step,
-        itl_p99_s=percentile(laps, 0.99),
-        decode_tps=cell.requests / step,
-    )
+    return replace(cell, step_s=step, itl_p99_s=quantile(laps, 0.99), decode_tps=cell.requests / step)
 
 
-def _with_process(cell: PeerCell, own: Sequence[TrialRecord]) -> PeerCell:
+def _with_process(cell: PeerCell, own: Sequence[Record]) -> PeerCell:
     return replace(
         cell,
         rss_bytes=max(_values(own, "memory", "rss_bytes"), default=None),
@@ -86,13 +79,7 @@ def _with_first(cell: PeerCell, first: Sequence[float]) -> PeerCell:
     return replace(cell, ttft_s=median(first), prefill_tps=cell.prompt / median(first)) if first else cell
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value such that at least `share` of all values are at most as large."""
-    ordered = sorted(values)
-    return ordered[max(1, ceil(share * len(ordered))) - 1]
-
-
-def _ratio(records: Iterable[TrialRecord], key: Key, kind: str, field: str, alike: bool = True) -> float | None:
+def _ratio(records: Iterable[Record], key: Key, kind: str, field: str, alike: bool = True) -> float | None:
     """Return their seconds per token over ours, paired by trial and turn; the median of all pairs.
 
     alike: only turns in which both had the same number of requests.
@@ -111,7 +98,7 @@ def _ratio(records: Iterable[TrialRecord], key: Key, kind: str, field: str, alik
     return median(pairs) if pairs else None
 
 
-def _agrees(records: Sequence[TrialRecord], name: str, prompt: int) -> int | None:
+def _agrees(records: Sequence[Record], name: str, prompt: int) -> int | None:
     """Return how many leading tokens equal those of our full cache, the minimum over all trials."""
     outputs: Mapping[str, dict[str, list[int]]] = defaultdict(dict)
     for record in records:
@@ -126,5 +113,5 @@ def _common(left: Sequence[int], right: Sequence[int]) -> int:
     return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
-def _values(records: Iterable[TrialRecord], kind: str, field: str) -> list[Any]:
+def _values(records: Iterable[Record], kind: str, field: str) -> list[Any]:
     return [record[field] for record in records if record["kind"] == kind]

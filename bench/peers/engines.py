@@ -48,7 +48,6 @@ class PeerEngine:
     shares: bytes of its cache over those of a 16-bit cache, by head_dim.
     own_size: the number of requests is fixed at start, so each number gets a process; other engines start once for
     the largest. loads_once: one process serves the whole run, because it takes a minute to start.
-    slack: allocated over used bytes of keys and values. prefill_only: it differs from another engine in prefill alone.
     """
 
     name: str
@@ -62,8 +61,6 @@ class PeerEngine:
     shares: Callable[[int], float] = lambda head_dim: 1.0
     own_size: bool = False
     loads_once: bool = False
-    slack: float = 1.0
-    prefill_only: bool = False
 
 
 def keep_all(prompt: int) -> int:
@@ -184,16 +181,6 @@ def openvino_evict_peak_tokens(need: Demand) -> int:
     return (need.requests - 1) * (budget(need.prompt) + 2 * BLOCK) + need.length
 
 
-def openvino_sparse(mode: str, chunk: int) -> Callable[[Demand], Options]:
-    """Return options with small steps, as only entries of earlier steps are read sparsely."""
-
-    def options(need: Demand) -> Options:
-        dense = _openvino(need, "bf16", need.requests * blocks(need.length), chunk)
-        return dense | {"sparse": {"mode": mode}}
-
-    return options
-
-
 def _openvino(need: Demand, precision: str, num_blocks: int, chunk: int) -> Options:
     share = _u8_share(need.head_dim) if precision == "u8" else 1.0
     if need.cache_bytes is not None:
@@ -225,10 +212,6 @@ def _q8_0_share(head_dim: int) -> float:
 # ---- the table ----
 
 
-def transformers(need: Demand) -> Options:
-    return {"threads": need.threads}
-
-
 _GGUF: Mapping[Bits, str] = {16: "f16", 8: "q8_0", 4: "q4_0"}
 _OPENVINO: Mapping[Bits, str] = {16: "f16", 8: "int8", 4: "int4"}
 _BF16: Mapping[Bits, str] = {16: "bf16", 8: "bf16", 4: "bf16"}  # no low-bit weights on a CPU
@@ -251,20 +234,8 @@ def _vino(
     kept: Callable[[int], int] = keep_all,
     peak_tokens: Callable[[Demand], int] = all_tokens,
     shares: Callable[[int], float] = lambda _: 1.0,
-    prefill_only: bool = False,
 ) -> PeerEngine:
-    return PeerEngine(
-        name,
-        "openvino",
-        "openvino",
-        "openvino",
-        _OPENVINO,
-        options,
-        kept,
-        peak_tokens,
-        shares,
-        prefill_only=prefill_only,
-    )
+    return PeerEngine(name, "openvino", "openvino", "openvino", _OPENVINO, options, kept, peak_tokens, shares)
 
 
 ENGINES: Mapping[str, PeerEngine] = {
@@ -278,23 +249,9 @@ ENGINES: Mapping[str, PeerEngine] = {
         _llama("llama.cpp-q8kv", "q8_0", shares=_q8_0_share),
         PeerEngine("vllm", "vllm", "vllm", "hf", _BF16, vllm, keep_all, vllm_peak_tokens, loads_once=True),
         _vino("openvino", openvino("bf16")),
-        _vino("openvino-f16kv", openvino("f16")),
         _vino("openvino-u8kv", openvino("u8"), shares=_u8_share),
         _vino("openvino-evict", openvino_evict("bf16"), budget, openvino_evict_peak_tokens),
         _vino("openvino-evict-u8kv", openvino_evict("u8"), budget, openvino_evict_peak_tokens, _u8_share),
-        _vino("openvino-xattention", openvino_sparse("XATTENTION", 1024), prefill_only=True),
-        _vino("openvino-trishape", openvino_sparse("TRISHAPE", 512), prefill_only=True),
-        PeerEngine(
-            "transformers",
-            "transformers",
-            "transformers",
-            "hf",
-            _BF16,
-            transformers,
-            keep_all,
-            all_tokens,
-            slack=2.5,
-        ),
     )
 }
 REFERENCE = "ringkv"  # the engine that ratios refer to

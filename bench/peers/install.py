@@ -10,7 +10,7 @@ import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 
 STAMP = ".installed"
 REQUIREMENTS = Path(__file__).parent / "requirements"
@@ -25,9 +25,8 @@ BUILDS: Mapping[str, Mapping[str, str]] = {
         "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF"
         " -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
         "LLAMA_CPP_BUILD_JOBS": f"{os.cpu_count() or 1}",
-    },
+    }
 }
-STEPS = ("Collecting", "Downloading", "Building", "Installing", "Successfully", "ERROR")  # pip lines that are shown
 
 Report = Callable[[str], None]
 
@@ -65,7 +64,7 @@ def _contents(name: str, requirements: Path) -> str:
 
 
 def _install(name: str, folder: Path, report: Report, requirements: Path) -> None:
-    report(f"{name}: installing into {folder} (once)")
+    report(f"{name}: installing into {folder} (once, takes minutes; see install.log)")
     if not (folder / STAMP).is_file():  # missing or incomplete
         venv.create(folder, with_pip=True, clear=True)
     _pip(name, folder, ["install", "-r", str(requirements / f"{name}.txt")], report)
@@ -74,29 +73,16 @@ def _install(name: str, folder: Path, report: Report, requirements: Path) -> Non
 
 
 def _pip(name: str, folder: Path, arguments: list[str], report: Report) -> None:
-    """Run pip and show its steps; install.log has its whole output."""
-    last = ""
+    """Run pip; install.log has its output."""
     command: list[str | Path] = [_python(folder), "-m", "pip", "--disable-pip-version-check", *arguments]
-    with (
-        open(folder / "install.log", "a") as log,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-            env={**os.environ, **BUILDS.get(name, {})},
-        ) as pip,
-    ):
-        assert pip.stdout is not None
-        for line in pip.stdout:
-            log.write(line)
-            last = line.strip() or last
-            if line.strip().startswith(STEPS):
-                report(f"{name}: {line.strip()[:100]}")
+    log = folder / "install.log"
+    with log.open("a") as output:
+        environment = {**os.environ, **BUILDS.get(name, {})}
+        pip = subprocess.run(command, stdout=output, stderr=output, cwd=folder, env=environment, check=False)
     if pip.returncode:
-        report(f"{name}: pip failed; see {folder / 'install.log'}")
-        raise NotInstalled(f"not installed: pip failed ({last[:120]})")
+        report(f"{name}: pip failed; see {log}")
+        last = log.read_text().strip().splitlines()[-1:]
+        raise NotInstalled(f"not installed: pip failed ({''.join(last)[:120]})")
 
 
 def _python(folder: Path) -> Path:

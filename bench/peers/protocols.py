@@ -3,22 +3,24 @@
     same          equal numbers of requests: lone prompts for prefill, then several requests decoding together
     equal_bytes   each engine's largest batch in equal bytes of keys and values
     resident      each engine alone in memory, in a fresh process
-    retrieval     the same prompts for all engines, one after another, and their answers
 
 If the engines do not fit into memory together, they run in groups. ringkv is in every group, so that a ratio is always
 between engines that alternated.
 """
 
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.journal import Journal
+from bench.peers.cells import Protocol
 from bench.peers.engines import ENGINES, REFERENCE, Demand, PeerEngine
-from bench.peers.journal import Journal
 from bench.peers.pool import Pool
 from bench.peers.trial import Participant, Schedule, Trial, needed_bytes, weight_bytes
+from bench.peers.workload import fitting
 
 Prompts = Callable[[int, int], list[list[int]]]
 """(number of prompts, tokens of each) -> token ids. More prompts extend the list and do not change its beginning."""
@@ -36,13 +38,6 @@ class Bench:
     schedule: Schedule
     memory: int  # bytes for all processes together
     report: Callable[[str], None] = print
-
-    @property
-    def decoders(self) -> "Bench":
-        """The bench without engines that differ in prefill alone."""
-        return replace(
-            self, engines={name: path for name, path in self.engines.items() if not ENGINES[name].prefill_only}
-        )
 
     def trial(self, name: str, prompts: Sequence[list[int]]) -> Trial:
         return Trial(name, prompts, self.pool, self.journal, self.schedule, self.report)
@@ -67,7 +62,7 @@ def same(bench: Bench, lengths: Lengths, counts: Sequence[int], rounds: int, bat
             _grouped(bench, f"alone-{turn}", length, [1], bench.prompts(rounds, length)[turn:], largest)
     for turn in range(batch_rounds if several else 0):
         for length in lengths.together:
-            _grouped(bench.decoders, f"together-{turn}", length, several, bench.prompts(max(several), length), largest)
+            _grouped(bench, f"together-{turn}", length, several, bench.prompts(max(several), length), largest)
 
 
 def _grouped(
@@ -85,12 +80,7 @@ def _grouped(
     }
     for group in groups(sizes, bench.memory, REFERENCE):
         participants = [bench.participant(member, needs[member]) for member in group]
-        bench.trial(f"{name}/{length}/{_together(group)}", prompts).run(participants, counts)
-
-
-def _together(group: Sequence[str]) -> str:
-    """Return the group's part of a trial's name. Groups may differ when a run resumes with other free memory."""
-    return "+".join(group)
+        bench.trial(f"{name}/{length}/{'+'.join(group)}", prompts).run(participants, counts)
 
 
 def groups(sizes: Mapping[str, int], memory: int, always: str) -> list[list[str]]:
@@ -112,7 +102,6 @@ def groups(sizes: Mapping[str, int], memory: int, always: str) -> list[list[str]
 
 def equal_bytes(bench: Bench, cache_bytes: int, length: int, rounds: int) -> None:
     """Measure each engine with the largest batch that fits `cache_bytes`; engines that fit no request are left out."""
-    bench = bench.decoders
     needs = {
         name: replace(bench.base, prompt=length, requests=requests, cache_bytes=cache_bytes)
         for name in bench.engines
@@ -123,7 +112,7 @@ def equal_bytes(bench: Bench, cache_bytes: int, length: int, rounds: int) -> Non
     for turn in range(rounds if largest else 0):
         for group in groups(sizes, bench.memory, REFERENCE):
             participants = [bench.participant(name, _always(needs[name]), needs[name].requests) for name in group]
-            bench.trial(f"bytes-{turn}/{length}/{_together(group)}", bench.prompts(largest, length)).run(
+            bench.trial(f"bytes-{turn}/{length}/{'+'.join(group)}", bench.prompts(largest, length)).run(
                 participants, [largest]
             )
 
@@ -143,7 +132,7 @@ def resident(bench: Bench, length: int, requests: int, starts: int) -> None:
     """Measure peak memory and start time of one engine after another. The first start may compile graphs."""
     need = replace(bench.base, prompt=length, requests=requests)
     prompts = bench.prompts(requests, length)
-    for name in bench.decoders.engines:
+    for name in bench.engines:
         for turn in range(1, starts):
             bench.trial(f"start-{turn}/{length}/{name}", prompts).start(
                 bench.participant(name, _always(need)), requests
@@ -152,11 +141,48 @@ def resident(bench: Bench, length: int, requests: int, starts: int) -> None:
         bench.pool.close()
 
 
-def retrieval(bench: Bench, prompts: Sequence[list[int]], length: int) -> None:
-    """TrialRecord each engine's answers to prompts of at most `length` tokens."""
-    need = replace(bench.base, prompt=length, requests=1)
-    sizes = {name: needed_bytes(ENGINES[name], need, weight_bytes(path)) for name, path in bench.engines.items()}
-    for place, tokens in enumerate(prompts):
-        for group in groups(sizes, bench.memory, REFERENCE):
-            participants = [bench.participant(name, _always(need)) for name in group]
-            bench.trial(f"needle-{length}/{place}/{_together(group)}", [tokens]).run(participants, [1])
+class Run(NamedTuple):
+    """A kind of measurement. fields: the arguments that identify it. measure: runs the trials within a context."""
+
+    protocol: Protocol
+    fields: tuple[str, ...]
+    measure: Callable[[Namespace, Bench, int], None]
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of the journal's name."""
+        return "" if self.protocol == "same" else f"-{self.protocol}"
+
+
+def chosen(args: Namespace) -> Run:
+    return RUNS["equal-bytes" if args.equal_bytes else "resident" if args.resident else "same"]
+
+
+def _lengths(wanted: Sequence[int], context: int) -> list[int]:
+    return sorted({fitting(length, context) for length in wanted})
+
+
+def _measure_same(args: Namespace, bench: Bench, context: int) -> None:
+    lengths = Lengths(_lengths(args.prompts, context), _lengths(args.batch_prompts, context))
+    same(bench, lengths, args.requests, args.rounds, args.batch_rounds)
+
+
+def _measure_equal_bytes(args: Namespace, bench: Bench, context: int) -> None:
+    for length in _lengths(args.prompts, context):
+        equal_bytes(bench, args.equal_bytes, length, args.batch_rounds)
+
+
+def _measure_resident(args: Namespace, bench: Bench, context: int) -> None:
+    for length in _lengths(args.prompts, context):
+        resident(bench, length, max(args.requests), args.rounds)
+
+
+TURNS = ("turns", "steps")
+RUNS: Mapping[Protocol, Run] = {
+    run.protocol: run
+    for run in (
+        Run("same", ("batch_prompts", "requests", "rounds", "batch_rounds", *TURNS), _measure_same),
+        Run("equal-bytes", ("equal_bytes", "batch_rounds", *TURNS), _measure_equal_bytes),
+        Run("resident", ("requests", "rounds", *TURNS), _measure_resident),
+    )
+}

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.journal import Journal
 from bench.peers.engines import Demand, PeerEngine
-from bench.peers.journal import Journal
 from bench.peers.pool import Loaded, Pool
 from bench.peers.worker import WorkerFailed
 
@@ -178,7 +178,7 @@ def cache_bytes(engine: PeerEngine, need: Demand) -> int:
 
 def needed_bytes(engine: PeerEngine, need: Demand, weights: int) -> int:
     """Estimate the memory of a process."""
-    return int(PACKED * weights) + int(cache_bytes(engine, need) * engine.slack) + OVERHEAD
+    return int(PACKED * weights) + cache_bytes(engine, need) + OVERHEAD
 
 
 def weight_bytes(model: Path) -> int:

@@ -1,8 +1,8 @@
 """weights: one model in each peer's format, converted once from the same GGUF.
 
-ringkv, vllm, transformers   ringkv's converted directory, bfloat16
-llama.cpp                    the GGUF with 16-bit matrices; llama.cpp makes q8_0, q4_1 and q4_0 from it
-openvino                     exported from the directory by optimum-intel, which also makes the low-bit weights
+ringkv, vllm   ringkv's converted directory, bfloat16
+llama.cpp      the GGUF with 16-bit matrices; llama.cpp makes q8_0, q4_1 and q4_0 from it
+openvino       exported from the directory by optimum-intel, which also makes the low-bit weights
 """
 
 import shutil
@@ -10,13 +10,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench.data import REPOSITORY
 from bench.peers.engines import Bits, Format, PeerEngine
 from bench.peers.gguf import TYPES, rewrite
 from bench.peers.install import NotInstalled, Report, peers_dir, python_of
 from ringkv.residency.locate import locate
 from ringkv.residency.pull import pull
 
-REPOSITORY = Path(__file__).parents[2]
 GROUP = "64"  # elements that share a scale at 4 bits; SmolLM2's rows are not a multiple of 128
 
 

@@ -19,26 +19,44 @@ class WorkerFailed(Exception):
     """An engine ended, hung or returned an error; the message is the reason."""
 
 
-class Worker:
-    """A running worker. Times are seconds.
+class Stoppable:
+    """A process and its children in a session of their own. They can be stopped, so that they take no CPU time."""
 
-    The worker and its children are stopped (SIGSTOP) between calls, because spinning threads would occupy cores.
-    """
+    def __init__(self, command: Sequence[str | Path], log: Path, folder: Path, **options: Any) -> None:
+        """Start it. Its output goes to the log. options: more arguments of `Popen`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        self.started = time.perf_counter()
+        with open(log, "w") as output:
+            outputs = {"stdout": output, "stderr": output} | options
+            self._process = subprocess.Popen(list(command), cwd=folder, start_new_session=True, **outputs)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it and its children with SIGKILL."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it and its children have ended
+            os.killpg(self._process.pid, number)
+
+
+class Worker(Stoppable):
+    """A running worker, which is stopped between calls, because spinning threads would occupy cores."""
 
     def __init__(self, command: Sequence[str | Path], log: Path, threads: int, folder: Path) -> None:
-        self._log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.started = time.perf_counter()
-        with open(log, "w") as errors:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=folder,
-                env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-                start_new_session=True,
-            )
+        pipe, environment = subprocess.PIPE, os.environ | {"OMP_NUM_THREADS": str(threads)}
+        super().__init__(command, log, folder, stdin=pipe, stdout=pipe, env=environment)
         self._unread = b""
 
     def call(self, verb: str, timeout: float, **fields: Any) -> dict[str, Any]:
@@ -46,7 +64,7 @@ class Worker:
 
         Raises WorkerFailed. The process has ended then, unless it replied with an error.
         """
-        self._signal(signal.SIGCONT)
+        self.resume()
         try:
             self._send({"do": verb, **fields})
             reply: dict[str, Any] = json.loads(self._line(timeout))
@@ -55,19 +73,13 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise WorkerFailed(f"no reply to {verb} in {timeout:.0f} s") from None
-        self._signal(signal.SIGSTOP)
+        self.pause()
         if "error" in reply:
             raise WorkerFailed(_shortened(reply["error"]))
         return reply
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def kill(self) -> None:
-        """End the worker and its children with SIGKILL."""
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        super().kill()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):  # the last command may be unread
@@ -101,10 +113,6 @@ class Worker:
         how = signal.Signals(-code).name if code < 0 else f"status {code}"
         lines = self._log.read_text(errors="replace")[-LOG_TAIL:].strip().splitlines()
         return _shortened(f"ended with {how}" + (f": {lines[-1]}" if lines else ""))
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # the worker and its children have ended
-            os.killpg(self._process.pid, number)
 
 
 def _shortened(text: str) -> str:

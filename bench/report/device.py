@@ -9,10 +9,13 @@ def device(rows: Sequence[ResultRow]) -> str:
     """Return the tables of steps, of prefill, and of single layers, for each GPU."""
     found = figures(rows, "device", model="llama-3.1-8b, random weights")
     gpus = dict.fromkeys(one["processor"] for one in found)
-    return "\n\n".join(_of_gpu(gpu, [one for one in found if one["processor"] == gpu]) for gpu in gpus)
+    each = {gpu: [one for one in found if one["processor"] == gpu] for gpu in gpus}
+    return "\n\n".join(f"{gpu.partition(',')[0]}:\n\n{tables_of(mine)}" for gpu, mine in each.items())
 
 
-def _of_gpu(gpu: str, found: Sequence[ResultRow]) -> str:
+def tables_of(figures: Sequence[ResultRow]) -> str:
+    """Return the tables of one device, without those that have no figures."""
+    found = [{"run": "", **figure} for figure in figures]  # those of one run have no name yet
     best = max((one["rate"] for one in found if one["kind"] == "bandwidth"), default=0.0)
     measured = [{"kv_format": "plain"} | one for one in found if one["kind"] == "decode"]
     steps = sorted(newest(measured, "cache", "budget", "backend", "kv_format"), key=_order)
@@ -25,14 +28,14 @@ def _of_gpu(gpu: str, found: Sequence[ResultRow]) -> str:
     layers = [one | {"live": one.get("live", 0)} for one in found if one["kind"] == "block"]
     decode = table(
         ("cache", "format", "slots", "ms a step", "tokens/s", "of the floor", "gain over full"),
-        [_decode(one, full[one["run"]], best) for one in steps],
+        [_decode(one, full.get(one["run"]), best) for one in steps],
     )
     prefill = table(("prompt", "chunk", "prefill", "TFLOP/s", "compress, insert"), list(map(_prefill, prompts)))
     blocks = table(
         ("one layer", "rows", "us", "GB/s", "TFLOP/s"),
         [_block(one) for one in _largest(newest(layers, "part", "slots", "live"))],
     )
-    return f"{gpu.partition(',')[0]}:\n\n{decode}\n\n{prefill}\n\n{blocks}"
+    return "\n\n".join(shown for shown in (decode, prefill, blocks) if shown.count("\n") > 1)
 
 
 def _largest(layers: Sequence[ResultRow]) -> list[ResultRow]:
@@ -48,12 +51,12 @@ def _order(one: ResultRow) -> tuple[bool, int, bool]:
     return one["cache"] != "full", -one["budget"], one["backend"] == "eager"
 
 
-def _decode(one: ResultRow, full: float, best: float) -> tuple[str, ...]:
-    rate, floor = one["slots"] / one["step_s"], one["need_bytes"] / best
+def _decode(one: ResultRow, full: float | None, best: float) -> tuple[str, ...]:
+    rate = one["slots"] / one["step_s"]
     sizes = f"{one['slots']} x {one['live']:,}"
-    step, share = f"{1e3 * one['step_s']:.1f}", f"{floor / one['step_s']:.0%}"
+    step, share = f"{1e3 * one['step_s']:.1f}", f"{one['need_bytes'] / best / one['step_s']:.0%}" if best else ""
     form = one["kv_format"] if one["backend"] == "inductor" else f"{one['kv_format']}, no graphs"
-    return (one["cache"], form, sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x")
+    return (one["cache"], form, sizes, step, f"{rate:,.0f}", share, f"{rate / full:.2f}x" if full else "")
 
 
 def _prefill(one: ResultRow) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bench.report.machine import machine_table
-from bench.report.speed import MACHINES
+from bench.report.machine import MACHINES, machine_table
 from bench.results import ResultRow, figures, newest
 
 MIN = 60

@@ -1,10 +1,12 @@
-"""machine: tables in which a machine that all rows share is named once."""
+"""machine: the names of machines and models in tables, and tables that name a machine once if all rows share it."""
 
 from collections.abc import Sequence
 
 from bench.results import table
 
 COLUMN = "machine"
+MACHINES = {"intel-amx_bf16": "Intel, AMX", "amd-avx512_bf16": "AMD, AVX-512", "intel-avx512_bf16": "Intel, AVX-512"}
+MODELS = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B"}
 
 
 def machine_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,9 +1,10 @@
-"""models: the table of families, from the registry, their own descriptions, and the plan's catalogue."""
+"""models: the table of families, from the registry, their own descriptions and the plan's catalogue; and of clients."""
 
 import inspect
 import sys
 from collections.abc import Sequence
 
+from bench.results import ResultRow, figures, table
 from ringkv.models.families.registry import FAMILIES
 from ringkv.plan.shapes import configurations
 
@@ -21,3 +22,15 @@ def _row(module: str, names: Sequence[str]) -> str:
     about = (inspect.getdoc(sys.modules[module]) or "").partition("\n\n")[0].replace("\n", " ").removesuffix(".")
     sizes = (size for size, raw in configurations().items() if raw["architectures"][0] in names)
     return f"| {about} | {', '.join(names)} | {', '.join(f'`{size}`' for size in sizes)} |"
+
+
+def clients(rows: Sequence[ResultRow]) -> str:
+    """Return the table of passed checks; it names the failed ones."""
+    checks = figures(rows, "clients")
+    lines = []
+    for package in dict.fromkeys(one["package"] for one in checks):
+        mine = [one for one in checks if one["package"] == package]
+        failed = "; ".join(one["check"] for one in mine if not one["passed"])
+        count = f"{sum(one['passed'] for one in mine)} of {len(mine)}"
+        lines.append((package, f"{count}{f'; **failed**: {failed}' if failed else ''}"))
+    return table(("client", "checks passed"), lines).replace("---:", "---")

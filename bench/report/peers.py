@@ -1,10 +1,16 @@
-"""peers: pairs of ringkv and another engine that were measured side by side."""
+"""peers: ringkv beside other engines: pairs that were measured side by side, and a column per kind of machine."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
-from bench.peers.cells import PeerCell, Protocol, from_figures
-from bench.results import ResultRow, figures
+from bench.peers.cells import PeerCell, Protocol
+from bench.report.chart import Panel, Point, chart
+from bench.report.machine import MACHINES, MODELS
+from bench.results import ResultRow, cells_of, figures, newest, table
+
+FIRST = "intel-amx_bf16"
+OVER = ("model", "engine", "weights")
 
 OURS, FULL = "ringkv", "ringkv-full"
 LLAMA = ("llama.cpp", "llama.cpp-noflash", "llama.cpp-bf16kv", "llama.cpp-q8kv")
@@ -12,9 +18,6 @@ VLLM = ("vllm",)
 OPENVINO = ("openvino", "openvino-f16kv", "openvino-u8kv")
 EVICTS = ("openvino-evict", "openvino-evict-u8kv")  # evict during decode
 SPARSE = ("openvino-xattention", "openvino-trishape")  # compute less than causal attention in prefill
-TRANSFORMERS = ("transformers",)
-KEEP_ALL = (*LLAMA, *VLLM, *OPENVINO, *TRANSFORMERS)
-PEERS = (*KEEP_ALL, *EVICTS, *SPARSE)
 FAMILIES: Mapping[str, Sequence[str]] = {
     "ringkv, a quarter kept": (OURS,),
     "ringkv, all kept": (FULL,),
@@ -23,7 +26,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "OpenVINO": OPENVINO,
     "OpenVINO, evicting": EVICTS,
     "OpenVINO, sparse prefill": SPARSE,
-    "transformers": TRANSFORMERS,
+    "transformers": ("transformers",),
 }
 BITS = {16: ("bf16", "f16", "fp16"), 8: ("int8",), 4: ("int4",)}  # our engine's names for its weights
 
@@ -37,7 +40,7 @@ class Pair(NamedTuple):
 
 
 def cells(table: Iterable[ResultRow], machine: str, model: str) -> list[PeerCell]:
-    return from_figures(figures(table, "peers", machine=machine, model=model))
+    return cells_of(PeerCell, figures(table, "peers", machine=machine, model=model))
 
 
 def choose(
@@ -88,3 +91,107 @@ def _ratio(ours: PeerCell, other: PeerCell, metric: str) -> float | None:
     if not all(rates):
         return None
     return float(turns[1] / turns[0] if all(turns) else rates[0] / rates[1])
+
+
+def engines(rows: Sequence[ResultRow], scores: Mapping[str, Sequence[str]]) -> str:
+    """Return the table of throughput in equal cache bytes, peak memory, and the accuracy cost of eviction.
+
+    scores: by benchmark, the scores with a quarter kept and with the full cache.
+    """
+    found = cells(rows, FIRST, "smollm2")
+    equal = [cell for cell in found if cell.protocol == "equal-bytes"]
+    ours = [cell for cell in equal if cell.engine == OURS]
+    lines = []
+    for name, members in FAMILIES.items():
+        pair, size = closest(ours, [cell for cell in equal if cell.engine in members]), peak(found, members)
+        if pair is not None and size is not None:
+            rate, ratio = f"{pair.other.decode_tps:,.0f}", "" if OURS in members else f"{pair.ratio:.1f}x"
+            place = ((OURS,), (FULL,)).index(members) if members in ((OURS,), (FULL,)) else None
+            score = ["" if place is None else each[place] for each in scores.values()]
+            lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB", *score))
+    head = (
+        "engine",
+        "requests in 1.5 GB of KV cache",
+        "total tokens/s",
+        "ringkv is faster by",
+        "process memory, 8 requests",
+    )
+    return table((*head, *scores), lines)
+
+
+def by_engine(rows: Sequence[ResultRow]) -> str:
+    """Return the table of the lowest and highest speed ratio over each engine, with the number of workloads."""
+    lines = []
+    for metric, bits, (name, engines) in product(("decode", "prefill"), BITS, FAMILIES.items()):
+        ratios = [_ratios(rows, machine, metric, bits, engines) for machine in MACHINES]
+        is_shown = any(ratios) and OURS not in engines and FULL not in engines and name != "transformers"
+        if is_shown and ("," not in name or (metric, bits) == ("decode", 16)):  # other settings: where they matter most
+            lines.append((f"{metric}, {bits} bits", name, *map(_range, ratios)))
+    return table(("", "ringkv over", *MACHINES.values()), lines)
+
+
+def _ratios(rows: Sequence[ResultRow], machine: str, metric: str, bits: int, engines: Sequence[str]) -> list[float]:
+    """Return for each workload the ratio of ringkv's faster setting to the engine's fastest setting."""
+    found = []
+    for every in (cells(rows, machine, model) for model in MODELS):
+        for prompt, requests in sorted({(cell.prompt, cell.requests) for cell in every}):
+            ours = choose(every, (OURS, FULL), prompt, requests, weights=BITS[bits])
+            others = choose(every, engines, prompt, requests, weights=None)
+            if pair := closest(ours, others, metric):
+                found.append(pair.ratio)
+    return found
+
+
+def _range(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    slower = sum(ratio < 1 for ratio in ratios)
+    ends = dict.fromkeys(f"{end(ratios):.2f}x" for end in (min, max))
+    return f"{' to '.join(ends)} ({len(ratios)})" + f", **slower in {slower}**" * bool(slower)
+
+
+def perplexity(rows: Sequence[ResultRow]) -> str:
+    """Return the table of perplexity at fewer bits per weight over the same engine's 16 bits, by model."""
+    measured = newest([one for one in figures(rows, "perplexity") if one["over_16_bits"]], *OVER, "machine")
+    found = {tuple(one[name] for name in OVER): one for one in sorted(measured, key=lambda one: one["run"])}
+    kinds = sorted({(engine, weights) for _, engine, weights in found}, key=_by_engine)
+    lines = [
+        (
+            f"{engine} {weights}",
+            *(
+                f"{one['over_16_bits']:+.2%}" if (one := found.get((model, engine, weights))) else ""
+                for model in MODELS
+            ),
+        )
+        for engine, weights in kinds
+    ]
+    machines = dict.fromkeys(MACHINES[one["machine"]] for one in found.values())
+    return f"{table(('engine and weights', *MODELS.values()), lines)}\n\nMachine: {'; '.join(machines)}."
+
+
+def _by_engine(kind: tuple[str, str]) -> tuple[bool, str, bool, str]:
+    """Ours come first, and of each engine's those with the longest names last."""
+    engine, weights = kind
+    return engine != "ringkv", engine, "," in weights, weights
+
+
+def throughput(rows: Sequence[ResultRow]) -> str:
+    """Return a chart of tokens per second against prompt length, for all engines of one run."""
+    found = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "same" and cell.decode_tps]
+    runs = [cell.run for cell in found]
+    widest = [cell for cell in found if cell.run == max(set(runs), key=runs.count)]
+    panels = [
+        _panel("1 request, tokens/s", [cell for cell in widest if cell.requests == 1]),
+        _panel("16 requests, tokens/s of all together", [cell for cell in widest if cell.requests == 16]),
+    ]
+    title = "Decode throughput against prompt length (SmolLM2-135M, Intel Xeon with AMX, 2 cores)"
+    return chart(title, panels)
+
+
+def _panel(title: str, found: Sequence[PeerCell]) -> Panel:
+    lines = {
+        name: [Point(cell.prompt, cell.decode_tps or 0) for cell in found if cell.engine == engines[0]]
+        for name, engines in FAMILIES.items()
+        if "sparse" not in name
+    }
+    return Panel(title, lines, {cell.prompt: f"{cell.prompt:,}" for cell in found}, "prompt tokens")

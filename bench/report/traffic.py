@@ -5,10 +5,9 @@ from dataclasses import asdict
 from itertools import groupby
 
 from bench.report.chart import Panel, Point, chart
-from bench.report.machine import machine_table
-from bench.report.speed import MACHINES, MODELS
-from bench.results import ResultRow, figures, newest
-from bench.traffic.figures import TrafficCell, from_figures
+from bench.report.machine import MACHINES, MODELS, machine_table
+from bench.results import ResultRow, cells_of, figures, newest
+from bench.traffic.figures import TrafficCell
 
 OURS, RATE = "ringkv", "tokens_per_s"
 FAMILIES: Mapping[str, Sequence[str]] = {
@@ -45,39 +44,6 @@ def picture(rows: Sequence[ResultRow]) -> str:
     return chart(TITLE, list(_panels(cell for cell in _cells(rows) if cell.per_minute)))
 
 
-def speed_over(rows: Sequence[ResultRow], machine: str, family: str) -> list[float | None]:
-    """Return our throughput over another engine's, for each model and number of clients that wait."""
-    cases = [found for found in _loads(rows, machine) if found[0].clients]
-    return [_ratio(_best(found, FAMILIES[OURS], RATE), _best(found, FAMILIES[family], RATE)) for found in cases]
-
-
-def first_token_over_best(rows: Sequence[ResultRow], machine: str) -> list[float | None]:
-    """Return our p99 time to the first token over the best other's, for the same cases."""
-    others = [members for family, members in FAMILIES.items() if family != OURS]
-    ratios = []
-    for found in _loads(rows, machine):
-        if found[0].clients:
-            best = min((first for members in others if (first := _first(found, members))), default=None)
-            ratios.append(_ratio(_first(found, FAMILIES[OURS]), best))
-    return ratios
-
-
-def goodput_over_best(rows: Sequence[ResultRow], machine: str, workloads: Sequence[str]) -> list[float | None]:
-    """Return our best goodput over the best other's, for each of these workloads that was offered."""
-    others = [engine for family, members in FAMILIES.items() if family != OURS for engine in members]
-    cases = [found for found in _loads(rows, machine) if not found[0].clients and found[0].workload in workloads]
-    return [_ratio(_best(found, FAMILIES[OURS], "goodput"), _best(found, others, "goodput")) for found in cases]
-
-
-def _loads(rows: Sequence[ResultRow], machine: str) -> list[list[TrafficCell]]:
-    """Return the cells of each load on a machine."""
-    return [list(group) for load, group in groupby(_cells(rows), _load) if load[1] == machine]
-
-
-def _ratio(ours: float | None, other: float | None) -> float | None:
-    return ours / other if ours is not None and other else None
-
-
 def _panels(found: Iterable[TrafficCell]) -> Iterator[Panel]:
     for (model, machine, workload, shrink, _), group in groupby(found, _load):
         cells = list(group)
@@ -100,8 +66,8 @@ def _line(cells: Sequence[TrafficCell], members: Sequence[str]) -> list[Point]:
 
 def _cells(rows: Sequence[ResultRow]) -> list[TrafficCell]:
     """Return the cells of the newest run of each load, in the order of models and loads."""
-    found = [asdict(cell) for cell in from_figures(figures(rows, "traffic"))]
-    kept = from_figures(newest(found, "model", "machine", "workload", "shrink", "clients"))
+    found = [asdict(cell) for cell in cells_of(TrafficCell, figures(rows, "traffic"))]
+    kept = cells_of(TrafficCell, newest(found, "model", "machine", "workload", "shrink", "clients"))
     return sorted(kept, key=lambda cell: (ORDER.index(cell.model), *_load(cell)[1:]))
 
 

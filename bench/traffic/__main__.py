@@ -10,21 +10,22 @@ from pathlib import Path
 from signal import SIGTERM, signal
 from typing import Any
 
+from bench.arguments import report
+from bench.data import REPOSITORY
+from bench.journal import Journal
 from bench.peers.engines import ENGINES as PEERS
 from bench.peers.install import NotInstalled, peers_dir, python_of
-from bench.peers.journal import Journal
-from bench.peers.weights import REPOSITORY, weights_of
+from bench.peers.trial import weight_bytes
+from bench.peers.weights import weights_of
 from bench.peers.worker import Worker
-from bench.results import append, provenance, rows
+from bench.results import append, fields_of, provenance, rows
 from bench.traffic.arguments import arguments
 from bench.traffic.engines import ENGINES, Demand, Started, staging_bytes
-from bench.traffic.figures import TrafficCell, as_figures, measured, turns_of
-from bench.traffic.loads import OUTPUTS, PROMPTS, Limits, Load, arriving, in_turn
+from bench.traffic.figures import TrafficCell, measured, shown, turns_of
+from bench.traffic.loads import OUTPUTS, PROMPTS, Load, Texts, arriving, in_turn
 from bench.traffic.server import Server, free_port
-from bench.traffic.tables import shown
-from bench.traffic.texts import Texts
 from bench.traffic.traces import NoTrace
-from bench.traffic.turns import READY_S, Servers, Turns, case_of, weight_bytes
+from bench.traffic.turns import READY_S, Servers, Turns, case_of
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import token_bytes
 from ringkv.plan.memory import available_bytes
@@ -43,7 +44,7 @@ def main() -> None:
     context = load_config(locate(args.model)).context
     need = demand(args, context)
     try:
-        wanted = loads(args, Limits(need.length, need.prompt, need.output))
+        wanted = loads(args, need)
     except NoTrace as error:
         return report(f"{error}")
     for load in wanted:
@@ -63,11 +64,11 @@ def main() -> None:
     _keep(args, run, cells(journal.records, wanted, args.model), shown(cells(journal.records)))
 
 
-def loads(args: Namespace, limits: Limits) -> list[Load]:
+def loads(args: Namespace, need: Demand) -> list[Load]:
     """Return the loads in order. Raises NoTrace."""
     if args.clients:
         return [in_turn(clients, args.each) for clients in args.clients]
-    return [arriving(args.workload, rate, args.seconds, limits, args.shrink) for rate in args.rates]
+    return [arriving(args.workload, rate, args.seconds, need, args.shrink) for rate in args.rates]
 
 
 def demand(args: Namespace, context: int) -> Demand:
@@ -123,10 +124,6 @@ def _interrupted(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def report(text: str) -> None:
-    print(text, flush=True)
-
-
 def _measure(
     args: Namespace,
     need: Demand,
@@ -176,7 +173,7 @@ def _keep(args: Namespace, run: str, found: Sequence[TrafficCell], table: str) -
     """Print the run's table and append the figures of this command's loads."""
     workload = {"threads": args.threads, "weights": "16 bits", "turns": args.turns}
     about = provenance() | {"run": run}
-    append(args.to, rows("traffic", workload, as_figures(found), about))
+    append(args.to, rows("traffic", workload, map(fields_of, found), about))
     print(f"\n{table}\n\n{args.threads} threads, {args.cache / 1e9:g} GB of cache. {about['processor']}; run {run}.")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from bench.arguments import command_line, names_of, numbers
 from bench.results import TABLE
 from bench.traffic.engines import ENGINES
 from bench.traffic.traces import FILES
@@ -14,7 +15,6 @@ from ringkv.plan.units import parse_bytes
 ABOUT = """ringkv's server beside vLLM's, llama.cpp's and OpenVINO's, under the same load, in the same bytes of cache.
 
     python -m bench.traffic                                      short prompts, 16 and 64 clients, all engines
-    python -m bench.traffic --workload short --rates 1,2,4,8     short prompts that arrive at random
     python -m bench.traffic --workload azure-conv --rates 0.5,1,2
     python -m bench.traffic --run NAME ...                       continue or extend a run
 
@@ -35,16 +35,19 @@ CACHE = "1.5GB"
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.traffic", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(ABOUT, "python -m bench.traffic")
     add = parser.add_argument
     add("--model", default="smollm2", help="a model that `ringkv models` lists (smollm2)")
-    add("--engines", type=_names, default=DEFAULT, help=f"a subset of {','.join(ENGINES)} ({','.join(DEFAULT)})")
+    add(
+        "--engines",
+        type=names_of(ENGINES, "engine"),
+        default=DEFAULT,
+        help=f"a subset of {','.join(ENGINES)} ({','.join(DEFAULT)})",
+    )
     add("--workload", choices=WORKLOADS, default="short", help="(short)")
-    add("--clients", type=_numbers, help="clients that wait for their answers; short only (16,64 without --rates)")
+    add("--clients", type=numbers, help="clients that wait for their answers; short only (16,64)")
     add("--each", type=int, default=3, help="requests of each client, on average (3)")
-    add("--rates", type=_rates, help="requests per second, rising; instead of --clients")
+    add("--rates", type=_rates, help="requests per second of a trace, rising")
     add("--seconds", type=float, default=60, help="time in which requests arrive at each rate (60)")
     add("--turns", type=int, default=2, help="turns of each engine under each load (2)")
     add("--stop", type=float, default=0.5, help="share of good requests that leads to the next rate (0.5)")
@@ -60,19 +63,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--run", type=_run, help="a name that begins with the date; commands with the same one make one run (the time)")
     add("--to", type=Path, default=TABLE, metavar="FILE", help="table to append to (bench/results/measurements.jsonl)")
     args = parser.parse_args(argv)
-    if args.clients and args.rates:
-        parser.error("--clients and --rates are different loads; use two commands with the same --run")
-    if args.workload != "short" and not args.rates:
-        parser.error(f"{args.workload} is a trace; it needs --rates")
-    if not args.rates:
+    if (args.workload == "short") == bool(args.rates) or (args.rates and args.clients):
+        parser.error("a trace needs --rates, and short prompts take none")
+    if args.workload == "short":
         args.clients = args.clients or (16, 64)
     args.at_once = args.at_once or max(args.clients or (32,))
     args.extra = dict(one.split("=", 1) for one in args.extra)
     return args
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -89,10 +86,3 @@ def _run(text: str) -> str:
     except ValueError:
         raise argparse.ArgumentTypeError(f"a run begins with its date, such as {date.today()}-a") from None
     return text
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if unknown := [name for name in names if name not in ENGINES]:
-        raise argparse.ArgumentTypeError(f"unknown engine {', '.join(unknown)}; engines are {', '.join(ENGINES)}")
-    return names

@@ -14,36 +14,15 @@ standard output.
 """
 
 import asyncio
-import json
-import os
 import sys
-import traceback
-from collections.abc import Callable, Mapping
 from time import process_time
 from typing import Any
 
-from bench.peers.workers.serve import die_with_parent
+from bench.peers.workers.serve import reply_with
 
 HEADERS = {"Connection": "close"}  # else a request may go to a connection that its server is just closing
 SAMPLING = {"temperature": 0.7, "top_p": 0.95}
 KEYS = {"started": "start_times", "first": "ttfts", "gaps": "itls", "latencies": "latencies", "errors": "errors"}
-
-
-def main() -> None:
-    """Reply to commands until standard input is closed."""
-    die_with_parent()
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        print(json.dumps(_reply(json.loads(line))), file=replies, flush=True)
-
-
-def _reply(command: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return VERBS[command.pop("do")](**command)
-    except Exception as error:
-        traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def ready() -> dict[str, Any]:
@@ -106,7 +85,5 @@ async def _benchmark(
     return result
 
 
-VERBS: Mapping[str, Callable[..., dict[str, Any]]] = {"ready": ready, "send": send}
-
 if __name__ == "__main__":
-    main()
+    reply_with(sys.modules[__name__])

@@ -92,6 +92,10 @@ def ringkv_budget(need: Demand) -> int:
     return min(need.length, slots // need.token_bytes // need.requests)
 
 
+def ringkv_settings(need: Demand) -> str:
+    return f"{need.requests} slots of {ringkv_budget(need)} entries, prefix store {need.store / 1e6:.0f} MB"
+
+
 def longest_prompt(need: Demand) -> int:
     return min(need.context - 1, need.prompt + SPARE)
 
@@ -225,44 +229,22 @@ def _flags(flags: Mapping[str, object]) -> list[str]:
 ENGINES: Mapping[str, TrafficEngine] = {
     engine.name: engine
     for engine in (
+        TrafficEngine("ringkv", "ringkv", "ringkv", ringkv, ringkv_settings, lambda need: {}, "/ready"),
         TrafficEngine(
-            "ringkv",
-            "ringkv",
-            "ringkv",
-            ringkv,
-            lambda need: (
-                f"{need.requests} slots of {ringkv_budget(need)} entries, prefix store {need.store / 1e6:.0f} MB"
-            ),
-            variables=lambda need: {},
-            ready="/ready",
-        ),
-        TrafficEngine(
-            "vllm",
-            "vllm",
-            "vllm",
-            vllm,
+            *("vllm", "vllm", "vllm", vllm),
             lambda need: f"vllm serve, {need.requests} sequences, prefix cache",
             vllm_variables,
         ),
         TrafficEngine(
-            "llama.cpp",
-            "llama-server",
-            "llama.cpp",
-            llama_cpp,
+            *("llama.cpp", "llama-server", "llama.cpp", llama_cpp),
             lambda need: f"llama-server, {llama_slots(need)} slots",
         ),
         TrafficEngine(
-            "llama.cpp-unified",
-            "llama-server",
-            "llama.cpp",
-            llama_unified,
+            *("llama.cpp-unified", "llama-server", "llama.cpp", llama_unified),
             lambda need: f"llama-server, {need.requests} slots, one buffer",
         ),
         TrafficEngine(
-            "openvino",
-            "openvino",
-            "openvino",
-            openvino,
+            *("openvino", "openvino", "openvino", openvino),
             lambda need: f"continuous batching, {OPENVINO_STEP} tokens a step, {need.requests} sequences, prefix cache",
         ),
     )

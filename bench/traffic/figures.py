@@ -7,8 +7,11 @@ time in which requests arrive, or until the last answer if clients wait for thei
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
+
+from bench.metrics import quantile
+from bench.results import table
 
 FIRST_S, TOKEN_S = 2.0, 0.150
 MS = 1e-3
@@ -124,7 +127,7 @@ def measured(turns: Sequence[TrafficTurn]) -> dict[str, Any]:
     for turn in turns:
         gaps.update({int(ms): count for ms, count in turn.gaps.items()})
     times = {
-        f"{name}{place}_s": quantile(sorted(answer[column] for answer in answers), share)
+        f"{name}{place}_s": quantile([answer[column] for answer in answers], share)
         for column, name in enumerate(("ttft", "tpot"))
         for place, share in (("", 0.5), ("_p99", 0.99))
     }
@@ -133,7 +136,7 @@ def measured(turns: Sequence[TrafficTurn]) -> dict[str, Any]:
         "goodput": good / sum(turn.window for turn in turns),
         "good_share": good / sent,
         "gap_s": max(turn.longest for turn in turns),
-        "gap_p99_s": quantile(sorted(gaps.elements()), 0.99, MS),
+        "gap_p99_s": quantile([MS * gap for gap in gaps.elements()], 0.99),
         "sent_requests": sent,
         "failed_requests": sent - len(answers),
         "clients_cpu_s": sum(turn.cpu_s for turn in turns) / len(turns),
@@ -142,18 +145,47 @@ def measured(turns: Sequence[TrafficTurn]) -> dict[str, Any]:
     }
 
 
-def quantile(ordered: Sequence[float], share: float, unit: float = 1.0) -> float | None:
-    """Return the smallest value that at least this share of the values does not exceed; None of none."""
-    if not ordered:
-        return None
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))] * unit
+HEAD = (
+    "load", "engine", "tokens/s", "goodput/s", "of sent", "first token p50", "p99", "per token p50", "p99",
+    "longest gap", "gap p99", "sent", "failed", "clients' CPU",
+)  # fmt: skip
 
 
-def as_figures(cells: Sequence[TrafficCell]) -> list[dict[str, Any]]:
-    """Return the measured fields of each cell, for the table of results."""
-    return [{name: value for name, value in asdict(cell).items() if value not in (None, "")} for cell in cells]
+def shown(cells: Sequence[TrafficCell]) -> str:
+    ordered = sorted(cells, key=lambda cell: (cell.model, cell.workload, cell.clients or 0, cell.per_minute or 0))
+    return table(HEAD, [_row(cell) for cell in ordered])
 
 
-def from_figures(found: Sequence[Mapping[str, Any]]) -> list[TrafficCell]:
-    known = {field.name for field in fields(TrafficCell)}
-    return [TrafficCell(**{key: value for key, value in one.items() if key in known}) for one in found]
+def load_name(cell: TrafficCell) -> str:
+    how = f"{cell.clients} clients" if cell.clients else f"{(cell.per_minute or 0) / 60:.2f}/s"
+    return f"{cell.workload}{f' / {cell.shrink}' if cell.shrink > 1 else ''}, {how}"
+
+
+def _row(cell: TrafficCell) -> tuple[str, ...]:
+    if cell.tokens_per_s is None:
+        return (load_name(cell), cell.engine, cell.why or "", *[""] * (len(HEAD) - 3))
+    cpu = (cell.clients_cpu_s or 0) / (cell.served_s or 1)
+    return (
+        load_name(cell),
+        cell.engine,
+        f"{cell.tokens_per_s:,.1f}",
+        f"{cell.goodput or 0:.2f}",
+        f"{cell.good_share or 0:.0%}",
+        _seconds(cell.ttft_s),
+        _seconds(cell.ttft_p99_s),
+        _ms(cell.tpot_s),
+        _ms(cell.tpot_p99_s),
+        _ms(cell.gap_s),
+        _ms(cell.gap_p99_s),
+        f"{cell.sent_requests}",
+        f"{cell.failed_requests}" + (f" ({cell.why})" if cell.why else ""),
+        f"{cpu:.0%} of a core",
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{1e3 * value:.0f} ms"

@@ -1,13 +1,16 @@
 """loads: what clients send, as clients that wait for their answer or as arrivals at a rate."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 
-from bench.traffic.asks import Lengths, fitting
-from bench.traffic.traces import PART, Arrivals, arrivals, poisson
+from bench.peers.workload import prompts
+from bench.traffic.engines import Demand
+from bench.traffic.traces import PART, Ask, Lengths, arrivals, fitting
+from ringkv.text.tokenizer import Tokenizer
 
 PROMPTS, OUTPUTS = (40, 400), (32, 256)  # tokens of `short`, uniform
+PIECE, PIECES = 20_000, 12  # tokens that are read from the sources at once, and how often
 
 
 @dataclass(frozen=True)
@@ -36,37 +39,45 @@ class Load:
         return f"{self.workload}, " + (f"{self.clients} clients" if self.clients else f"{self.rate:g} requests/s")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Tokens of the longest prompt, of the longest output, and of both."""
-
-    context: int
-    prompt: int
-    output: int
-
-
 def in_turn(clients: int, each: int) -> Load:
     """Return `short` from so many clients, with `each` requests for each client on average."""
     random = Random(0)
     return Load("short", tuple(Lengths(0.0, *_short(random)) for _ in range(clients * each)), clients=clients)
 
 
-def arriving(workload: str, rate: float, seconds: float, limits: Limits, shrink: int = 1) -> Load:
-    """Return a workload's requests at a rate. Raises NoTrace."""
-    found = _source(workload, shrink)(rate, seconds)
-    kept = fitting(found, limits.context, limits.prompt, limits.output)
+def arriving(workload: str, rate: float, seconds: float, need: Demand, shrink: int = 1) -> Load:
+    """Return a trace's requests at a rate, without those that are longer than what is needed. Raises NoTrace."""
+    found = arrivals(workload, shrink)(rate, seconds)
+    kept = fitting(found, need.length, need.prompt, need.output)
     return Load(workload, tuple(kept), None, rate, seconds, len(found) - len(kept), shrink)
-
-
-def _source(workload: str, shrink: int) -> Arrivals:
-    own = OWN.get(workload)
-    return own() if own else arrivals(workload, shrink)
 
 
 def _short(random: Random) -> tuple[int, int]:
     return random.randint(*PROMPTS), random.randint(*OUTPUTS)
 
 
-OWN: Mapping[str, Callable[[], Arrivals]] = {
-    "short": lambda: lambda rate, seconds: poisson(rate, seconds, _short),
-}
+class Texts:
+    """Stretches of the sources of Python's standard library. A name gives the same stretch in every run."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(chain.from_iterable(prompts(tokenizer, PIECES, PIECE)))
+
+    def stretch(self, name: str, length: int) -> str:
+        start = Random(name).randrange(len(self._ids) - length)
+        return self._tokenizer.decode(self._ids[start : start + length])
+
+    def ask(self, scope: str, name: str, wanted: Lengths, part: int) -> Ask:
+        """Return a request of these lengths. scope: whose requests share parts. part: tokens of each part."""
+        prompt = self._prompt(scope, name, wanted, part)
+        return Ask(wanted.at, prompt, len(self._tokenizer.encode(prompt)), wanted.output)
+
+    def _prompt(self, scope: str, name: str, wanted: Lengths, part: int) -> str:
+        if wanted.parts is None:
+            return self.stretch(f"{scope}/{name}", wanted.prompt)
+        sizes = (min(part, wanted.prompt - part * place) for place in range(len(wanted.parts)))
+        return "".join(
+            self.stretch(f"{scope}/part {key} of {size}", size)
+            for key, size in zip(wanted.parts, sizes, strict=True)
+            if size > 0
+        )

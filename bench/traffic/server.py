@@ -1,7 +1,6 @@
 """server: one server's processes. They are stopped between turns, so that they take no CPU time from the others."""
 
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -10,9 +9,8 @@ from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
-import psutil
-
-from bench.peers.weights import REPOSITORY
+from bench.data import REPOSITORY
+from bench.peers.worker import Stoppable
 from bench.peers.workers.serve import die_with_parent
 
 HOST = "127.0.0.1"
@@ -23,32 +21,17 @@ class ServerFailed(Exception):
     """A server ended or did not become ready; the message is the reason."""
 
 
-class Server:
-    """A running server and its children, in a session of their own. It ends with this process."""
+class Server(Stoppable):
+    """A running server. It ends with this process."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], port: int, log: Path) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.port, self._log = port, log
-        self.started = time.perf_counter()
-        with open(log, "w") as output:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=REPOSITORY,
-                env={**os.environ, **environment},
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        own = {"stdin": subprocess.DEVNULL, "env": {**os.environ, **environment}, "preexec_fn": die_with_parent}
+        super().__init__(command, log, REPOSITORY, **own)
+        self.port = port
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
 
     def wait(self, path: str, seconds: float) -> float:
         """Wait until `path` answers 200. Returns the seconds since the start. Raises ServerFailed."""
@@ -70,33 +53,6 @@ class Server:
                 body = answer.read()
                 return body if answer.status == 200 else None
         return None
-
-    def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time of all its processes."""
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
-
-    def resident_bytes(self) -> int:
-        return sum(process.memory_info().rss for process in self._processes())
-
-    def _processes(self) -> list[psutil.Process]:
-        with suppress(psutil.NoSuchProcess):
-            first = psutil.Process(self._process.pid)
-            return [first, *first.children(recursive=True)]
-        return []
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
 
 
 def free_port() -> int:

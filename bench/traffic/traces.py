@@ -8,14 +8,13 @@ servegen                 ServeGen's request rates and burstiness, with lengths a
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import accumulate, count, groupby, islice, pairwise, takewhile
+from dataclasses import dataclass, replace
+from itertools import count, groupby, islice, pairwise
 from math import exp, log
 from pathlib import Path
 from random import Random
 
 from bench.data import DATA
-from bench.traffic.asks import Lengths
 
 MS = 1e-3
 PART = 512  # tokens of one of Mooncake's pieces
@@ -24,6 +23,42 @@ EVERY = 6
 SHAREGPT = {"prompt": (161, 1.3), "output": (338, 0.9)}
 """Mean tokens, which vLLM's paper (arXiv 2309.06180, figure 11) gives, and the spread of a lognormal distribution."""
 LONGEST = 1024  # tokens of a ShareGPT-like prompt or output
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """One request's arrival, in seconds since the load began, and its tokens.
+
+    parts: ids of equal pieces of the prompt, in order; requests that share leading ids share text. None: all its own.
+    """
+
+    at: float
+    prompt: int
+    output: int
+    parts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request as it is sent. tokens: of its prompt."""
+
+    at: float
+    prompt: str
+    tokens: int
+    output: int
+
+
+def fitting(found: Sequence[Lengths], context: int, prompt: int, output: int) -> list[Lengths]:
+    """Return the requests with at most so many tokens of prompt, of output and of both.
+
+    A text's own tokens may differ by a few from the number it was made for, so 2% and 16 tokens stay free.
+    """
+    return [
+        one
+        for one in found
+        if one.prompt <= prompt and one.output <= output and one.prompt * 1.02 + one.output + 16 <= context
+    ]
+
 
 Arrivals = Callable[[float, float], Sequence[Lengths]]
 """(requests per second, seconds) -> the requests that arrive in that time."""
@@ -91,13 +126,6 @@ def _shrunk(row: Mapping[str, object], shrink: int) -> Lengths:
         max(2, round(output / shrink)),
         None if parts is None else tuple(map(int, parts)),
     )
-
-
-def poisson(rate: float, seconds: float, lengths: Callable[[Random], tuple[int, int]], seed: int = 0) -> list[Lengths]:
-    """Return requests that arrive at random, independently of each other."""
-    random = Random(seed)
-    times = takewhile(lambda at: at < seconds, accumulate(random.expovariate(rate) for _ in count()))
-    return [Lengths(at, *lengths(random)) for at in times]
 
 
 def _rates(path: Path) -> list[tuple[float, float]]:

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from bench.peers.journal import Journal
+from bench.journal import Journal
 from bench.peers.worker import Worker, WorkerFailed
-from bench.traffic.asks import Ask
 from bench.traffic.engines import Demand
 from bench.traffic.figures import TrafficTurn, turns_of
-from bench.traffic.loads import Load
+from bench.traffic.loads import Load, Texts
 from bench.traffic.server import Server, ServerFailed
-from bench.traffic.texts import Texts
+from bench.traffic.traces import Ask
 
 READY_S, ANSWER_S = 900, 3600  # the longest start, and the longest load
 WARM, WARM_OUTPUT = 8, 16  # requests and their output tokens, before the first turn of a server
@@ -48,7 +46,7 @@ class Servers:
 
     def drop(self, engine: str) -> None:
         if server := self.running.pop(engine, None):
-            server.end()
+            server.kill()
 
     def close(self) -> None:
         for engine in list(self.running):
@@ -149,10 +147,3 @@ def _line(load: Load, engine: str, turn: int, found: TrafficTurn) -> str:
         f"{found.good} of {found.sent} good; clients took {found.cpu_s / found.duration:.0%} of a core"
         + (f"; {found.error}" if found.error else "")
     )
-
-
-def weight_bytes(path: Path) -> int:
-    """Return the size of a file, or of the files of a directory."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())

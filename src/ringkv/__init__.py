@@ -17,8 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ringkv.base.version import VERSION
-from ringkv.machine.pages import use_huge_pages
-from ringkv.machine.waiting import spin_briefly
+from ringkv.machine.environment import spin_briefly, use_huge_pages
 
 if TYPE_CHECKING:
     from ringkv.base import errors as errors

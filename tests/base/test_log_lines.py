@@ -87,7 +87,7 @@ def test_every_line_of_a_rank_names_it(text_or_json: str) -> None:
     code = (
         "import sys; from multiprocessing import Pipe; from types import SimpleNamespace as Names\n"
         "from ringkv.base.ranks import Rank; from ringkv.ranks import follower\n"
-        "sys.modules['ringkv.ranks.build'] = Names(build_part=lambda *_: 1 / 0)\n"
+        "sys.modules['ringkv.ranks.part'] = Names(build_part=lambda *_: 1 / 0)\n"
         "follower.main(Pipe()[0], Names(rank=Rank(3, 4), exchange='network'), 1.0)"
     )
     environment = {**os.environ, INHERITED: text_or_json}

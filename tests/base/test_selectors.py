@@ -19,8 +19,6 @@ from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, K
         (SnapKV, "kernel", 0, "at least 1"),
         (SnapKV, "kernel", 4, "odd"),
         (SnapKV, "pooling", "median", "one of avg, max"),
-        (SnapKV, "groups", "sum", "one of mean, max"),
-        (SnapKV, "domain", "x", "one of row, candidates"),
         (ExpectedAttention, "window", 0, "at least 1"),
     ],
 )
@@ -32,7 +30,7 @@ def test_an_invalid_parameter_is_refused_by_name(kind: type[Selector], field: st
 
 def test_a_selector_takes_its_own_parameters_and_no_others() -> None:
     assert {name: list(parameters(kind())) for name, kind in SELECTORS.items()} == {
-        "snapkv": ["window", "kernel", "pooling", "groups", "domain"],
+        "snapkv": ["window", "kernel", "pooling"],
         "tova": [],
         "keydiff": [],
         "expected": ["window"],

@@ -1,74 +1,58 @@
+import csv
+import io
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 import pytest
 
 from bench import accuracy
-from bench.studies import OURS, STUDIES, selection_settings, single_prefill_settings, wide_pooling_settings
-from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import SELECTORS
-from ringkv.evaluation.cells import Cell
+from bench.answers import records
+from bench.studies import OPTIONS_OF, STUDIES
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.tasks.catalogue import select_tasks
 
-BESIDE_ANOTHER = {
-    "workspace-qwen": "pages-longbench-qwen",
-    "pages-16-longbench-qwen": "pages-longbench-qwen",
-    "dropped-qwen": "estimate-qwen",
-    "estimate-32-qwen": "estimate-qwen",
-    "estimate-later-qwen": "later-qwen",
-    "layer-later-qwen": "later-qwen",
-    "estimate-longbench-qwen": "pages-longbench-qwen",
-    "estimate-30k-qwen": "passkeys-30k-qwen",
-    "estimate-16-30k-qwen": "passkeys-30k-qwen",
-}
-ALONE = {"workspace-passkey-qwen"}
-"""Studies without the full cache, and those they are compared with: an engine has one workspace, one kind of pages.
-Those `ALONE` are not compared."""
-
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_has_existing_tasks_and_the_full_cache_first(name):
+def test_a_study_has_existing_tasks_and_different_caches(name: str) -> None:
     study = STUDIES[name]
     assert select_tasks(study.tasks)
     labels = [cell.label for cell in study.cells]
-    assert (labels[0] == "full") != (name in BESIDE_ANOTHER or name in ALONE)
     assert len(set(labels)) == len(labels)
 
 
-@pytest.mark.parametrize(("name", "whole"), BESIDE_ANOTHER.items())
-def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it(name, whole):
+def test_options_are_of_studies() -> None:
+    assert OPTIONS_OF.keys() <= STUDIES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("workspace-qwen", "pages-longbench-qwen"),
+        ("pages-16-longbench-qwen", "pages-longbench-qwen"),
+        ("dropped-qwen", "estimate-qwen"),
+        ("estimate-32-qwen", "estimate-qwen"),
+    ],
+)
+def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it(name: str, whole: str) -> None:
     study, other = STUDIES[name], STUDIES[whole]
     assert replace(study, cells=other.cells) == other
     assert set(study.cells) < set(other.cells)
 
 
-def test_each_selection_setting_differs_from_kvpress_settings():
-    full, kvpress, *others = selection_settings("4x")
-    assert (full.label, kvpress.label) == ("full", "snapstream 4x window=64 kernel=5 pooling=avg")
-    labels = {cell.label for cell in others}
-    assert {"snapstream 4x window=16 kernel=5 pooling=avg", "snapstream 4x window=64 kernel=5"} <= labels
-    assert {"snapstream 4x kernel=7", "snapstream 4x window=64"} <= labels
-    selectors = {cell.choice.select.name for cell in selection_settings("4x")}
-    assert selectors == set(SELECTORS)
-    assert not any("kvzip" in cell.label for cell in single_prefill_settings("4x"))
+def answered(*names: str) -> list[Record]:
+    """Return made-up answers, all right with the full cache and all wrong with a quarter."""
+    caches = (("full", 1.0, 100), ("snapstream 4x", 0.0, 25))
+    return [
+        Record(
+            name, "inside", f"{place}", cell, score, kept=kept, ring_wraps=place % 2,
+            prompt_tokens=100, output_tokens=12, facts={"length": 4096},
+        )
+        for (cell, score, kept), name, place in product(caches, names, range(5))
+    ]  # fmt: skip
 
 
-def test_ours_is_the_default():
-    assert OURS == KVChoice()
-    assert Cell(KVChoice(), "8x") in wide_pooling_settings("8x")
-
-
-def test_the_table_of_a_study_is_its_means_or_its_only_task():
-    def answered(*names):
-        sizes = {"prompt_tokens": 100, "output_tokens": 12, "facts": {"length": 4096}}
-        return [
-            Record(name, "inside", f"{place}", cell, score, kept=kept, ring_wraps=place % 2, **sizes)
-            for (cell, score, kept), name, place in product(
-                (("full", 1.0, 100), ("snapstream 4x", 0.0, 25)), names, range(5)
-            )
-        ]
-
+def test_the_table_of_a_study_is_its_means_or_its_only_task() -> None:
     both, one = accuracy.means(answered("vt", "cwe")), accuracy.means(answered("vt"))
     assert (
         "| ruler, mean of 2 tasks, 4,096 | snapstream 4x | 10 | 0.0 | -100.0 [-100.0, -100.0] | 25% | 12 | 0.4 |"
@@ -78,14 +62,36 @@ def test_the_table_of_a_study_is_its_means_or_its_only_task():
     assert "| vt, 4,096 | full | 5 | 100.0 |" in one
 
 
-def test_without_a_name_it_lists_the_answers_of_each_study(capsys, monkeypatch):
+def test_the_data_file_has_every_task_and_mean_of_a_study() -> None:
+    lines = list(csv.DictReader(io.StringIO(accuracy.scores(["default-qwen"]))))
+    answers = records("default-qwen")
+    assert {(line["task"], line["cache"]) for line in lines} > {(one.task, one.cell) for one in answers}
+    case = ("niah_multikey_3", "snapstream 4x", "inside")
+    (line,) = [line for line in lines if (line["task"], line["cache"], line["question"]) == case]
+    scores = [one.score for one in answers if (one.task, one.cell, one.place) == case and one.score is not None]
+    assert float(line["score"]) == pytest.approx(100 * fmean(scores), abs=1e-3)
+    assert int(line["prompts"]) == len(scores)
+    assert float(line["low"]) <= float(line["difference"]) <= float(line["high"])
+
+
+def test_the_data_file_is_that_of_the_answers() -> None:
+    """One study stands for all, which take long."""
+    header, *lines = accuracy.scores(["ruler-smollm2"]).splitlines()
+    written = accuracy.SCORES.read_text(encoding="utf-8").splitlines()
+    assert header == written[0]
+    assert lines == [line for line in written if line.startswith("ruler-smollm2,")]
+
+
+def test_without_a_name_it_lists_the_answers_of_each_study(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accuracy, "records", lambda name: [])
     monkeypatch.setattr("sys.argv", ["accuracy"])
     accuracy.main()
     assert "ruler-qwen: 0 answers" in capsys.readouterr().out
 
 
-def test_a_part_of_a_study_can_be_requested():
+def test_a_part_of_a_study_can_be_requested() -> None:
     study = STUDIES["ruler-qwen"]
     argv = ["ruler-qwen", "--tasks", "vt,cwe", "--places", "inside", "--count", "5"]
     part = accuracy._part(study, accuracy._arguments(argv))
@@ -94,10 +100,10 @@ def test_a_part_of_a_study_can_be_requested():
     assert accuracy._part(study, accuracy._arguments(["ruler-qwen", "--count", "99"])) == study
 
 
-def test_the_answers_of_an_interrupted_run_are_packed(monkeypatch, tmp_path):
+def test_the_answers_of_an_interrupted_run_are_packed(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     packed = []
 
-    def interrupted(*_, **__):
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(accuracy, "cache_dir", lambda: tmp_path)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.fuzz.children import run_case
-from bench.fuzz.target import Target
+from bench.fuzz.target import Target, run_case
 from ringkv.base.errors import InvalidRequest
 
 SMALL = 100  # MB

@@ -5,12 +5,22 @@ from random import Random
 
 import pytest
 
-from bench.overload.clients import Plan, Sent, alone, in_turn, run, wrong
+from bench.overload.clients import (
+    COMPLETIONS,
+    MALFORMED,
+    Mix,
+    Plan,
+    Question,
+    Sent,
+    alone,
+    in_turn,
+    questions,
+    run,
+    wrong,
+)
 from bench.overload.http import Reply, answer, metrics, send, send_and_leave
-from bench.overload.verdict import Bounds, Check, Run, checks, growth, is_failure, p99
-from bench.overload.watch import Resources
-from bench.overload.workload import COMPLETIONS, MALFORMED, Mix, Question, questions
-from ringkv.server.admission import LoadOptions
+from bench.overload.verdict import Bounds, Check, Resources, Run, checks, growth, is_failure, p99
+from ringkv.server.options import LoadOptions
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import channel

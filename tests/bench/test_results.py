@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench import results
 from bench.metrics import METRICS
-from bench.results import TABLE, append, figures, keep, latest, machine, read, rows
+from bench.results import append, figures, keep, latest, machine, read, rows
 from ringkv.machine import processor
 
 ABOUT = {"machine": "m", "processor": "p", "versions": "v", "commit": "c"}
@@ -79,19 +78,14 @@ def test_rows_of_a_device_name_it(tmp_path: Path) -> None:
     assert (row["machine"], row["processor"]) == ("cuda", "an H100")
 
 
-def test_every_row_of_the_table_has_a_known_metric_and_its_provenance() -> None:
+def test_every_row_of_the_table_has_its_unit_and_its_provenance() -> None:
     table = read()
     assert len(table) > 2000
     for row in table:
-        metric = METRICS[row["metric"]]
-        assert (row["unit"], row["statistic"]) == metric
+        if row["metric"] in METRICS:  # the others are of finished studies
+            assert (row["unit"], row["statistic"]) == METRICS[row["metric"]]
         assert isinstance(row["value"], (int, float))
         assert all(row[name] for name in ("bench", "machine", "run", "processor", "versions", "commit"))
-
-
-def test_the_table_is_one_file() -> None:
-    names = sorted(path.name for path in results.RESULTS.iterdir() if path.name != "device.jsonl")
-    assert names == ["accuracy", "accuracy.csv", TABLE.name]
 
 
 @pytest.mark.parametrize(

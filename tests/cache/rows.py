@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
-from ringkv.cache.body import Body, CacheRow
+from ringkv.cache.body import plain_body
+from ringkv.cache.rows import CacheRow
 
 
 def group(layers: int, heads: int, width: int) -> LayerGroup:
@@ -13,4 +14,4 @@ def group(layers: int, heads: int, width: int) -> LayerGroup:
 def row(keys: Tensor, values: Tensor) -> CacheRow:
     """Return a row that is a view of keys, values [L, H, C, D]."""
     layers, heads, _, width = keys.shape
-    return CacheRow((Body(group(layers, heads, width), (keys[:, None], values[:, None])),), 0)
+    return CacheRow((plain_body(group(layers, heads, width), (keys[:, None], values[:, None])),), 0)

@@ -27,7 +27,7 @@ def entries_after_prefill(plan: Layout, protect: tuple[tuple[int, int], ...]) ->
     return kept(plan, votes, heads=1)[0].tolist()
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=100)
 @given(
     policy=st.sampled_from(["streaming", "snapstream"]),
     sinks=st.integers(0, 5),

@@ -63,7 +63,7 @@ def test_the_line_has_the_caches_counters() -> None:
 
 def test_policies_that_watch_decoding_have_reviews_instead_of_ring_wraps() -> None:
     watched = usage(7012, 3, 6950)
-    watched = replace(watched, kv=replace(watched.kv, policy="h2o", ring_wraps=2))
+    watched = replace(watched, kv=replace(watched.kv, policy="scissorhands", ring_wraps=2))
     assert "evicted 6,950, 2 reviews | 1 MB" in cache_line(watched)
 
 

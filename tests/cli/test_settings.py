@@ -38,8 +38,8 @@ def typed(*arguments: str) -> Options:
             {"kv_select": "expected", "kv_window": 8, "kv_turns": "continue"},
         ),
         (
-            ("--kv-kernel", "5", "--kv-pooling", "avg", "--kv-groups", "max", "--kv-domain", "candidates"),
-            {"kv_kernel": 5, "kv_pooling": "avg", "kv_groups": "max", "kv_domain": "candidates"},
+            ("--kv-kernel", "5", "--kv-pooling", "avg"),
+            {"kv_kernel": 5, "kv_pooling": "avg"},
         ),
     ],
 )

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.router import Router
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import experts, reference
+from ringkv.kernels.norm import RMSNorm
 from ringkv.kernels.route import route
+from ringkv.kernels.slots import mapped
 
 pytestmark = pytest.mark.device
 EPS = 1e-5
@@ -41,13 +44,13 @@ def case(device: torch.device, shape: str, rows: int, dtype: torch.dtype) -> tup
         return torch.randn(sizes, device=device)
 
     x, norm, residual = (some(*sizes).to(dtype) for sizes in ((rows, hidden), (hidden,), (rows, hidden)))
-    found = route(some(rows, count), None, count, chosen)
+    found = route(some(rows, count), None, Router(count, chosen))
     stacks = some(count * 2 * between, hidden) / hidden**0.5, some(count * hidden, between) / between**0.5
     gate_up, down = (stack.to(dtype) for stack in stacks)
     biases = [some(count * 2 * between).to(dtype), some(count * hidden).to(dtype)]
-    rest = biases if shape == "gpt-oss" else [None, None]
-    call: list[Any] = [x, *found[:2], gate_up, down, count, norm, EPS, residual, activation, 0.0, *rest]
-    wide = [t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for t in call]
+    stack = ExpertStack(gate_up, down, count, activation, *(biases if shape == "gpt-oss" else []))
+    call = x, found.experts, found.weights, stack, residual, RMSNorm(norm, EPS)
+    wide = mapped(call, lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
     return lambda: experts(*call), reference(*wide)
 
 
@@ -70,8 +73,8 @@ def test_a_captured_graph_of_experts_follows_the_routing_of_each_replay(device: 
     logits = torch.randn(9, count, device=device)
 
     def step() -> Tensor:
-        found = route(logits, None, count, chosen)
-        return experts(x, *found[:2], gate_up, down, count, None, EPS, torch.zeros_like(x))
+        found = route(logits, None, Router(count, chosen))
+        return experts(x, *found[:2], ExpertStack(gate_up, down, count), torch.zeros_like(x))
 
     step()
     graph = torch.cuda.CUDAGraph()
@@ -91,8 +94,8 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(device: torch.device) -
     x, logits = torch.randn(64, hidden, device=device).bfloat16(), torch.randn(64, count, device=device)
     results = []
     for _ in range(2):
-        found = route(logits, None, count, chosen)
-        results.append(experts(x, *found[:2], gate_up, down, count, None, EPS, torch.zeros_like(x))[5])
+        found = route(logits, None, Router(count, chosen))
+        results.append(experts(x, *found[:2], ExpertStack(gate_up, down, count), torch.zeros_like(x))[5])
         x[:5], x[6:] = torch.randn_like(x[:5]), torch.randn_like(x[6:])
         logits[:5], logits[6:] = torch.randn_like(logits[:5]), torch.randn_like(logits[6:])
     assert torch.equal(*results)
@@ -102,13 +105,12 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(device: torch.device) -
 @pytest.mark.parametrize("groups", [1, 8])
 def test_routers_select_the_experts_of_the_cpu(device: torch.device, is_sigmoid: bool, groups: int) -> None:
     logits, correction = torch.randn(300, 260), torch.randn(256) / 4
-    score = "sigmoid" if is_sigmoid else "softmax"
-    settings = (256, 8, score, True, 2.5, groups, max(1, groups // 2), 2 if groups > 1 else 1, 4)
-    want = route(logits, correction, *settings)
+    router = Router(256, 8, is_sigmoid, True, 2.5, groups, max(1, groups // 2), 2 if groups > 1 else 1)
+    want = route(logits, correction, router, gates=4)
     there = logits.to(device), correction.to(device)
-    route(*there, *settings)
+    route(*there, router, gates=4)
     with no_waiting():
-        found = route(*there, *settings)
+        found = route(*there, router, gates=4)
     same = (found.experts.cpu() == want.experts).all(-1)
     assert same.float().mean() > 0.98  # another exponential function may swap two scores that are nearly equal
     torch.testing.assert_close(found.weights.cpu()[same], want.weights[same])

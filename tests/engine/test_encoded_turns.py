@@ -11,23 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.cache.body import Body
 from ringkv.cache.store.stored_row import run_bytes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend_fp8, decode_attend_int4, decode_attend_int8, decode_attend_turbo4
+from ringkv.kernels.encoding import ENCODINGS
 from tests.engine import tiny
 from tests.engine.test_turns import GOES_ON, STORE, Reference, prompt, read, take_turn
 
-SKIPS = {"int8": 0, "fp8": 0, "int4": 1, "turbo4": 1}  # layers at each end that are plain
-MODULES = {
-    "int8": (decode_attend_int8, decode_attend_int8),
-    "fp8": (decode_attend_fp8, decode_attend_fp8),
-    "int4": (decode_attend_int4, decode_attend_int4),
-    "turbo4": (decode_attend_turbo4, decode_attend_int4),
-}
+SKIPS: Mapping[PlaneFormat, int] = {"int8": 0, "int4": 1}  # layers at each end that are plain
 WIDTH = 32
 
 
@@ -42,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engines(folder: Path) -> Mapping[str, LocalEngine]:
     changes = {"store_bytes": STORE, "kv": GOES_ON}
     return {
-        name: build(tiny.config(folder, kv_format=name, kv_format_skip=skip, **changes)) for name, skip in SKIPS.items()
+        name: build(tiny.config(folder, slot_format=SlotFormat(name, skip=skip), **changes))
+        for name, skip in SKIPS.items()
     }
 
 
@@ -57,15 +53,21 @@ def decoded(engine: LocalEngine, live: int) -> tuple[Tensor, Tensor]:
 
 def of_body(body: Body, live: int) -> tuple[Tensor, Tensor]:
     planes = [plane[:, 0, :, :live] for plane in body.planes]
-    if body.group.format == "plain":
+    if body.group.slots.encoding == "plain":
         keys, values = planes
         return keys, values
-    of_keys, of_values = MODULES[body.group.format]
-    center, *first = body.beside[0][:, 0].unflatten(-1, (-1, WIDTH)).unbind(2)
-    keys = of_keys.decode(*planes[:2])
+    encoding = ENCODINGS[body.group.slots.encoding]
+    assert body.slots.centers is not None
+    center, *first = body.slots.centers[:, 0].unflatten(-1, (-1, WIDTH)).unbind(2)
+    keys = encoding.decode(*planes[:2])
     for at, exact in enumerate(first):
         keys[:, :, at] = torch.where(exact.isnan(), keys[:, :, at], exact)
-    return keys + center[:, :, None], of_values.decode(*planes[2:])
+    return keys + center[:, :, None], encoding.decode(*planes[2:])
+
+
+def centers_of(engine: LocalEngine) -> list[Tensor]:
+    """Return the centers [L, H, W] of slot 0 in each body that has some."""
+    return [body.slots.centers[:, 0] for body in engine.batch.bodies if body.slots.centers is not None]
 
 
 def in_order(engine: LocalEngine, seen: int) -> list[int]:
@@ -109,7 +111,7 @@ def test_entries_that_stay_keep_their_bytes(engines: Mapping[str, LocalEngine], 
     answer, _ = tiny.decode(engine, 9)
     order = in_order(engine, 39)
     before = [[plane[:, 0, :, order].clone() for plane in body.planes] for body in engine.batch.bodies]
-    centers = [body.centers[0][:, 0].clone() for body in engine.batch.bodies if body.centers]
+    centers = [centers.clone() for centers in centers_of(engine)]
     engine.leave(0, (*first.tokens, *answer))
     engine.release(0)
 
@@ -124,7 +126,7 @@ def test_entries_that_stay_keep_their_bytes(engines: Mapping[str, LocalEngine], 
         for plane, own in zip(body.planes, planes, strict=True):
             wanted = own[torch.arange(layers)[:, None, None], torch.arange(heads)[:, None], at]
             assert torch.equal(plane[:, 0, :, :n][stays], wanted[stays])
-    now = [body.centers[0][:, 0] for body in engine.batch.bodies if body.centers]
+    now = centers_of(engine)
     for one, other in zip(centers, now, strict=True):
         compared = slice(WIDTH if policy == "snapkv" else None)  # which has no sinks
         torch.testing.assert_close(one[..., compared], other[..., compared], rtol=1e-6, atol=1e-6)
@@ -132,15 +134,16 @@ def test_entries_that_stay_keep_their_bytes(engines: Mapping[str, LocalEngine], 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_protected_beginning_keeps_its_bytes_through_all_turns(folder: Path, dtype: str) -> None:
-    kv, skip = replace(GOES_ON, protect=((0, 12),)), {"kv_format": "int4", "kv_format_skip": 1}
+    kv, skip = replace(GOES_ON, protect=((0, 12),)), {"slot_format": SlotFormat("int4", skip=1)}
     engine, tokens = build(tiny.config(folder, dtype=dtype, store_bytes=STORE, **skip)), prompt(150)
-    body = next(body for body in engine.batch.bodies if body.group.format == "int4")
+    body = next(body for body in engine.batch.bodies if body.group.slots.encoding == "int4")
+    assert body.slots.centers is not None
     found = []
     for turn in range(4):
         known, answer = take_turn(engine, tiny.request(tokens, kv=kv), 30)
         assert turn == 0 or known > 100
         tokens = [*tokens, *answer][:240]
-        found.append([plane[:, 0, :, :12].clone() for plane in (*body.planes, body.centers[0][..., None, :])])
+        found.append([plane[:, 0, :, :12].clone() for plane in (*body.planes, body.slots.centers[..., None, :])])
     assert all(torch.equal(*pair) for later in found[1:] for pair in zip(found[0][:4], later[:4], strict=True))
     assert all(torch.equal(found[0][4].nan_to_num(), later[4].nan_to_num()) for later in found[1:])
 
@@ -168,7 +171,7 @@ def test_a_conversation_takes_the_bytes_of_its_entries_and_is_encoded_again_if_i
     """The store has room for 105 entries in int8, not for 65 plain ones."""
     plain, encoded = 64 * 12 * WIDTH * 4, 105 * 12 * (WIDTH + 4) + 6 * WIDTH * 4 * (1 + 4)
     kv = KVChoice(budget=128, recent=16, select=SnapKV(window=8), turns="continue")
-    changes = {"kv": kv, "capacity": 128, "kv_format": "int8", "store_bytes": plain}
+    changes = {"kv": kv, "capacity": 128, "slot_format": SlotFormat("int8"), "store_bytes": plain}
     engine, first = build(tiny.config(folder, **changes)), tiny.request(prompt(100))
     _, answer = take_turn(engine, first, 5)
     pool = engine._turns._conversations._pool
@@ -190,12 +193,13 @@ def test_a_conversation_takes_the_bytes_of_its_entries_and_is_encoded_again_if_i
 
 
 @pytest.mark.parametrize("name", SKIPS)
-def test_a_window_of_encoded_entries_continues(name: str, tmp_path: Path) -> None:
+def test_a_window_of_encoded_entries_continues(name: PlaneFormat, tmp_path: Path) -> None:
     """Beside plain slots, as a window holds all that a token attends to."""
     tiny.save(tmp_path, "Mistral", sliding_window=16)
     logits = []
-    for format, skip in (("plain", 0), (name, SKIPS[name])):
-        changes = {"kv_format": format, "kv_format_skip": skip, "store_bytes": STORE, "kv": GOES_ON}
+    formats: tuple[tuple[PlaneFormat, int], ...] = (("plain", 0), (name, SKIPS[name]))
+    for format, skip in formats:
+        changes = {"slot_format": SlotFormat(format, skip=skip), "store_bytes": STORE, "kv": GOES_ON}
         engine, first = build(tiny.config(tmp_path, **changes)), tiny.request(prompt(100))
         tiny.enter(engine, first)
         answer, _ = tiny.decode(engine, 30, forced=prompt(30, 3))

@@ -16,7 +16,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Submit
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
-from ringkv.cache.compress.selection import select
+from ringkv.cache.compress.selection import compress
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -137,7 +137,7 @@ def test_an_equal_choice_is_compressed_once_for_all_that_share_the_prompt(
 ) -> None:
     scored: list[KVChoice] = []
     monkeypatch.setattr(
-        lanes, "select", lambda views, choice, plans: scored.append(choice) or select(views, choice, plans)
+        lanes, "compress", lambda lane, choice, capacity: scored.append(choice) or compress(lane, choice, capacity)
     )
     wide, narrow = KVChoice(sinks=4, recent=16), KVChoice(budget=32, sinks=4, recent=8)
     for tokens in (prompt(120), prompt(120, 1)):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import IN_CHUNKS, LATENT_FORMATS, PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, Ragged, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -24,19 +24,18 @@ from ringkv.engine.passes import Piece
 from ringkv.engine.sizes import Family, Sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels import prefill_attend
-from ringkv.kernels.decode_attend import commit, fresh_attend
 from ringkv.kernels.linear import linear
 from ringkv.kernels.prefill_attend import Segment
+from ringkv.kernels.slots import flat
 from ringkv.models.config import load_config
 from ringkv.models.weights import Declared
 from tests.engine import tiny
-from tests.engine.test_golden import GEMMA3, GEMMA4
+from tests.engine.test_golden import GEMMA4
 from tests.engine.test_golden import MODELS as GOLDEN
 from tests.fake_cuda import fake_cuda
 
 CHUNK = 256
-MODELS: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Gemma3": GEMMA3}
-SPARSE = ("qwen3-moe", "gpt-oss", "deepseek-v3")
+FAMILIES = ("qwen2", "qwen3", "gemma3", "qwen3-moe", "gpt-oss", "deepseek-v3")
 
 
 class Traced:
@@ -70,7 +69,6 @@ def assembled(
     device: str = "cuda:0",
     chunk: int = CHUNK,
     slots: SlotFormat = PLAIN_SLOTS,
-    kv_prefetch: bool = False,
 ) -> LocalEngine:
     model = load_config(folder).with_slots(slots)
 
@@ -80,10 +78,9 @@ def assembled(
     layers = [made(model.layer_weights(i)) for i in range(model.num_layers)]
     weights = ModelWeights(made(model.shared_weights()), layers)
     resident = slots.pages.resident if slots.pages else 0
-    drafts = 0 if model.shares_caches or slots.name == IN_CHUNKS or resident else 3
-    formats = {"kv_format": slots.name, "kv_format_skip": slots.skip, "kv_resident": resident}
+    drafts = 0 if model.shares_caches or slots.encoding == IN_CHUNKS or slots.queries or resident else 3
     chosen = {"device": device, "chunk": chunk, "dtype": str(dtype).removeprefix("torch."), "speculate": drafts}
-    config = tiny.config(folder, **chosen, **formats, kv_prefetch=kv_prefetch)
+    config = tiny.config(folder, **chosen, slot_format=slots)
     return assemble(config, model, weights, backend)
 
 
@@ -141,26 +138,11 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
     with fake_cuda(), torch.no_grad():
         passes = assembled(tmp_path, torch.bfloat16, Eager()).lanes._passes
         graphs: dict[str, Graph] = {"global": lambda arguments: arguments[:1]}  # attention itself is not looked at
-        passes._programs = replace(passes._programs, passes=Family(Sizes((128,)), {128: graphs}))
+        passes.programs = replace(passes.programs, passes=Family(Sizes((128,)), {128: graphs}))
         with patch.object(Tensor, "pin_memory", pinned), Copies():
             passes.run([Piece(range(3, 90), 0, 0, 87)])
     assert copies == [("cpu", "cuda", True)] * 2  # tokens and positions
     assert len(pins) == 2
-
-
-def test_several_fresh_tokens_trace_for_cuda() -> None:
-    def step(*tensors: Tensor) -> Tensor:
-        q, k, v, keys, values, slot, entry, live, count = tensors
-        out = fresh_attend(q, k, v, keys, values, slot, entry, live, 0.1).out
-        commit(keys, values, k, v, slot, entry, count)
-        return out
-
-    with fake_cuda():
-        shapes = [(3, 4, 2, 6, 64), *[(3, 4, 2, 64)] * 2, *[(5, 2, 99, 64)] * 2]
-        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
-        numbers = [torch.empty(shape, dtype=torch.int32, device="cuda") for shape in ((3,), (3, 4), (3,), (3,))]
-        out = torch.compile(step, fullgraph=True, dynamic=False, backend="aot_eager")(*tensors, *numbers)
-        assert out.shape == shapes[0]
 
 
 def test_graphs_of_layers_that_share_caches_trace_for_cuda(tmp_path: Path) -> None:
@@ -177,55 +159,69 @@ def test_graphs_of_layers_that_share_caches_trace_for_cuda(tmp_path: Path) -> No
     assert [tuple(traced.outputs[name][0].shape) for name in names] == [(256, 96)] * 2 + [(3, 96)] * 2 + [(3, 199)]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [*((kind, torch.bfloat16) for kind in MODELS), ("Llama", torch.float32)])
-def test_every_graph_of_an_engine_traces_for_cuda(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    tiny.save(tmp_path, kind, **MODELS[kind])
+def test_every_graph_of_an_engine_traces_for_cuda(tmp_path: Path) -> None:
+    tiny.save(tmp_path, "Llama")
     traced = Traced()
     with fake_cuda(), torch.inference_mode():
-        assembled(tmp_path, dtype, traced)
-    kinds = {name.split("-")[1] for name in traced.outputs if name.startswith("decode")}
-    layers = {f"prefill-{kind}-{size}" for kind in kinds for size in (128, 256)}
-    layers |= {f"decode-{kind}-{size}" for kind in kinds for size in ("3", "3x4")}
+        assembled(tmp_path, torch.bfloat16, traced)
+    layers = {"prefill-global-128", "prefill-global-256", "decode-global-3", "decode-global-3x4"}
     samplers = {f"sample-{tier.name.lower()}" for tier in SamplerTier}
     samplers |= {"sample-greedy-drafts", "sample-temperature-drafts"}
     assert {*traced.outputs} == layers | samplers | {"head-3", "head-12"}
     assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
-    assert {traced.outputs[name][0].dtype for name in layers} == {dtype}
+    assert {traced.outputs[name][0].dtype for name in layers} == {torch.bfloat16}
     assert traced.outputs["head-3"][0].dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", SPARSE)
-def test_layers_with_experts_and_latents_trace_for_cuda(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "dtype"), [*((name, torch.bfloat16) for name in FAMILIES), ("llama", torch.float32)])
+def test_layers_of_every_structure_trace_for_cuda(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """A trace has no operation whose shape depends on data, as the choice of experts in plain torch has."""
     kind, changes = GOLDEN[name]
     tiny.save(tmp_path, kind, **changes)
     traced = Traced("prefill", "decode")
     with fake_cuda(), torch.inference_mode():
-        engine = assembled(tmp_path, torch.bfloat16, traced, chunk=128)
+        engine = assembled(tmp_path, dtype, traced, chunk=128)
     sizes = {"prefill": ("128",), "decode": ("3", "3x4")}
     names = {f"{way}-{kind}-{size}" for kind in engine.model.kinds for way in sizes for size in sizes[way]}
     assert {*traced.outputs} == names
-    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", dtype)}
 
 
-@pytest.mark.parametrize("kv_format", ["int8", "fp8", "int4", "turbo4", "zipcache"])
-def test_steps_with_encoded_slots_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "slots",
+    [
+        SlotFormat("int8"),
+        SlotFormat("int4"),
+        SlotFormat("zipcache"),
+        SlotFormat(reading=Ragged()),
+        SlotFormat("int8", Ragged()),
+        SlotFormat("int4", Ragged()),
+        SlotFormat(reading=Pages(16)),
+        SlotFormat(reading=Pages(16, estimated=True)),
+        SlotFormat(queries=16),
+    ],
+    ids=lambda slots: f"{slots.encoding}-{type(slots.reading).__name__}-{slots.queries}",
+)
+def test_steps_trace_for_cuda_with_each_encoding_and_reading(slots: SlotFormat, tmp_path: Path) -> None:
+    """Encoded pages have no kernel for CUDA."""
     tiny.save(tmp_path, "Llama")
-    traced = Traced(f"decode-global-{kv_format}")
+    traced = Traced("decode")
     with fake_cuda(), torch.inference_mode():
-        assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
-    sizes = ("3",) if kv_format == IN_CHUNKS else ("3", "3x4")  # chunks take no drafts
-    assert {*traced.outputs} == {f"decode-global-{kv_format}-{size}" for size in sizes}
+        (body,) = assembled(tmp_path, torch.bfloat16, traced, slots=slots).batch.bodies
+    assert body.group.slots == slots
+    sizes = ("3",) if slots.encoding == IN_CHUNKS or slots.queries else ("3", "3x4")  # those take no drafts
+    assert {name.rpartition("-")[2] for name in traced.outputs} == {*sizes}
+    assert len(traced.outputs) == len(sizes)
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 
-@pytest.mark.parametrize("kv_format", [name for name in LATENT_FORMATS if name != "plain"])
+@pytest.mark.parametrize("kv_format", ["int8", "int4"])
 def test_steps_with_encoded_latents_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
     kind, changes = GOLDEN["deepseek-v3"]
     tiny.save(tmp_path, kind, **changes)
     traced = Traced(*(f"decode-{kind}-{kv_format}" for kind in load_config(tmp_path).kinds))
     with fake_cuda(), torch.inference_mode():
-        assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, 1))
+        assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(kv_format, skip=1))
     assert [name.rpartition("-")[2] for name in sorted(traced.outputs)] == ["3", "3x4"]
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
@@ -265,7 +261,7 @@ def test_pieces_of_prompts_whose_heads_begin_at_different_places_trace_for_cuda(
     tiny.save(tmp_path, "Llama")
     traced = Traced("prefill")
     with fake_cuda(), torch.inference_mode():
-        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(by_head=True)).lanes.staging
+        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Ragged())).lanes.staging
         assert {str(one.device) for one in staging.tables(0, [Segment(0, 9, 0, 0, 0, 9)])} == {"cpu"}
     assert {*traced.outputs} == {"prefill-global-128", "prefill-global-256"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
@@ -291,40 +287,17 @@ def test_heads_that_begin_at_different_places_attend_on_cuda_one_after_the_other
     assert read == [2 * 68, 68, 51]
 
 
-IN_PARTS = {
-    "by_head": SlotFormat(by_head=True),
-    "pages": SlotFormat(pages=Pages(16)),
-    "pages_estimated": SlotFormat(pages=Pages(16, estimated=True)),
-}
-
-
-@pytest.mark.parametrize("kind", IN_PARTS)
-def test_steps_with_heads_of_different_lengths_and_with_pages_trace_for_cuda(kind: str, tmp_path: Path) -> None:
-    tiny.save(tmp_path, "Llama")
-    traced = Traced("decode")
-    with fake_cuda(), torch.inference_mode():
-        engine = assembled(tmp_path, torch.bfloat16, traced, slots=IN_PARTS[kind])
-    assert engine.batch.bodies[0].group.kind == kind
-    assert {*traced.outputs} == {"decode-global-3", "decode-global-3x4"}
-    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
-
-
 def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
-    traced = Traced("decode", "queries")
+    traced = Traced("decode")
 
     def on_host(like: Tensor) -> Any:
         return lambda shape: torch.zeros(*shape, dtype=like.dtype)
 
-    streams = patch("torch.cuda.Stream")  # torch has none here
-    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host), streams:
-        engine = assembled(
-            tmp_path, torch.bfloat16, traced, slots=SlotFormat(pages=Pages(16, resident=3)), kv_prefetch=True
-        )
+    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host):
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Pages(16, resident=3)))
     (body,) = engine.batch.bodies
     assert {one.device.type for one in body.planes} == {"cpu"}
-    assert {one.device.type for one in body.beside} == {"cuda"}
-    assert {*traced.outputs} == {"decode-global-3", "queries-global-3"}
-    found = {name: [(str(t.device), t.dtype) for t in out] for name, out in traced.outputs.items()}
-    assert found["decode-global-3"] == [("cuda:0", torch.bfloat16)]
-    assert found["queries-global-3"] == [("cuda:0", torch.bfloat16)]
+    assert {tensor.device.type for tensor in flat(body.slots.reading)} == {"cuda"}
+    assert {*traced.outputs} == {"decode-global-3"}
+    assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}

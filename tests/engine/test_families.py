@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.events import Token
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
@@ -83,11 +84,11 @@ def test_packed_gemmas_are_nearer_to_float32_than_transformers_in_bfloat16(name:
 @pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 @pytest.mark.parametrize("kv_format", ["plain", "int4"])
 def test_compiled_graphs_give_the_tokens_of_plain_calls_alone_and_beside_others(
-    kv_format: str, folders: dict[str, Path]
+    kv_format: PlaneFormat, folders: dict[str, Path]
 ) -> None:
     prompts = [prompt(90), prompt(40), prompt(150)]
     compiled, plain = (
-        build(tiny.config(folders["deepseek"], dtype="bfloat16", kv_format=kv_format, graphs=graphs))
+        build(tiny.config(folders["deepseek"], dtype="bfloat16", slot_format=SlotFormat(kv_format), graphs=graphs))
         for graphs in ("compiled", "off")
     )
     assert compiled.limits.packs

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import PlaneFormat, Ragged, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import HeadBudgets, KVChoice
 from ringkv.base.selectors import KeyDiff, Selector, SnapKV
@@ -19,6 +20,7 @@ from tests.engine.test_poisoned import poison_all
 KV = tiny.choice("snapstream", budget=40, recent=8)
 LAYERS, HEADS = 3, 2
 DIVIDED: list[HeadBudgets] = ["adaptive", "global", "pyramid"]
+NEAR: dict[PlaneFormat, float] = {"int8": 0.01, "int4": 0.1}  # error of logits over their spread
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,8 @@ def test_layouts_have_the_entries_of_the_heads_with_the_fewest_and_the_most(
     tiny.enter(divided, one, slot=1)
     (layout,) = divided.compress(0, one.kv)
     body = divided.batch.bodies[0]
-    room = body.beside[0][:, 1, :, 1] + layout.capacity
+    assert body.places is not None
+    room = body.places[:, 1, :, 1] + layout.capacity
     assert (layout.fewest, layout.most) == (int(room.min()), int(room.max()))
     assert layout.fewest < layout.capacity < layout.most
     assert divided.compress(0, asked(150, "equal").kv)[0].most == 0
@@ -113,6 +116,32 @@ def test_without_eviction_and_with_equal_heads_a_request_has_the_bits_of_a_slot_
             tiny.enter(engine, own, slot=1)
             logits.append(tiny.decode(engine, 20, slot=1)[1])
         assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("encoding", NEAR)
+@pytest.mark.parametrize("heads", DIVIDED)
+def test_encoded_entries_of_divided_heads_give_logits_close_to_those_of_plain_ones(
+    llama_dir: Path, heads: HeadBudgets, encoding: PlaneFormat
+) -> None:
+    logits = []
+    for engine in (started(llama_dir, heads), started(llama_dir, heads, slot_format=SlotFormat(encoding, Ragged()))):
+        tiny.enter(engine, asked(150, heads), slot=1)
+        logits.append(tiny.decode(engine, 50, slot=1, forced=tiny.prompt(50))[1])
+    plain, encoded = logits
+    assert 0 < (encoded - plain).abs().mean() < NEAR[encoding] * plain.std()
+
+
+@pytest.mark.parametrize("encoding", NEAR)
+def test_encoded_entries_of_equal_heads_have_the_bits_of_a_slot_that_is_not_divided(
+    llama_dir: Path, encoding: PlaneFormat
+) -> None:
+    equal = build(tiny.config(llama_dir, slot_format=SlotFormat(encoding)))
+    ragged = started(llama_dir, slot_format=SlotFormat(encoding, Ragged()))
+    logits = []
+    for engine in (equal, ragged):
+        tiny.enter(engine, asked(150, "equal"), slot=1)
+        logits.append(tiny.decode(engine, 50, slot=1, forced=tiny.prompt(50))[1])
+    assert torch.equal(*logits)
 
 
 def test_a_request_gives_the_same_tokens_alone_and_beside_others(divided: LocalEngine) -> None:
@@ -166,8 +195,6 @@ def test_a_slot_moves_to_another_engine(llama_dir: Path, divided: LocalEngine) -
 
 def test_what_divided_heads_cannot_do_is_refused(llama_dir: Path, divided: LocalEngine) -> None:
     equal = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="kv_heads is adaptive, and the engine was started with equal") as refused:
+    with pytest.raises(InvalidRequest, match="kv_heads adaptive is for an engine that was started with it") as refused:
         equal.admit(asked(50))
     assert refused.value.param == "kv_heads"
-    with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain, or equal"):
-        started(llama_dir, dtype="bfloat16", kv_format="int8")

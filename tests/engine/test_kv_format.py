@@ -1,42 +1,29 @@
 """Slots in fewer bits, held against slots in the engine's dtype."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from ringkv.base.cache_spec import CacheSpec, LayerGroup
+from ringkv.base.cache_spec import CacheSpec, LayerGroup, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.cache.body import Body
-from ringkv.cache.formats.registry import FORMATS
+from ringkv.cache.allocate import allocate_plain, allocate_slots
+from ringkv.cache.filling import Kept
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.decode_attend_int8 import decode
+from ringkv.kernels.encoding import ENCODINGS, PLAIN
 from ringkv.kernels.hadamard import rotate
-from ringkv.kernels.partial import Partial
-from ringkv.kernels.take_rows import take_rows
+from ringkv.kernels.int8 import decode
 from tests.engine import tiny
+from tests.engine.reference import use_reference
 from tests.engine.test_golden import LATENT
 
-ENCODED = ["int8", "fp8", "int4", "turbo4"]
+ENCODED: list[PlaneFormat] = ["int8", "int4"]
 KV = tiny.choice("snapstream", budget=40, recent=8)
 
 
-def _take_rotated(staged: Tensor, row: int, index: Tensor, target: Sequence[Tensor], *_: object) -> None:
-    take_rows(rotate(staged), row, index, target[0])
-
-
-def _attend_rotated(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Partial:
-    out, lse = decode_attend(rotate(q), rotate(k), rotate(v), *others)
-    return Partial(rotate(out), lse)
-
-
-ROTATED = FORMATS["plain"]._replace(take=_take_rotated, attend=_attend_rotated)
+ROTATED = PLAIN._replace(encode=lambda vectors: (rotate(vectors),), decode=rotate)
 """What int4 does to vectors before and after it rounds, in float32."""
 
 
@@ -54,18 +41,14 @@ def plain(folder: Path) -> LocalEngine:
 
 @pytest.fixture(scope="module")
 def small(folder: Path) -> LocalEngine:
-    return build(tiny.config(folder, dtype="bfloat16", kv_format="int8", speculate=3))
+    return build(tiny.config(folder, dtype="bfloat16", slot_format=SlotFormat("int8"), speculate=3))
 
 
 @pytest.fixture(scope="module")
 def encoded(folder: Path, small: LocalEngine) -> dict[str, LocalEngine]:
     """An engine for each encoding. With 4 bits the first and last of three layers are plain."""
-    fp8 = build(tiny.config(folder, dtype="bfloat16", kv_format="fp8", speculate=3))
-    four_bits = {
-        name: build(tiny.config(folder, dtype="bfloat16", kv_format=name, kv_format_skip=1, speculate=3))
-        for name in ("int4", "turbo4")
-    }
-    return {"int8": small, "fp8": fp8, **four_bits}
+    int4 = build(tiny.config(folder, dtype="bfloat16", slot_format=SlotFormat("int4", skip=1), speculate=3))
+    return {"int8": small, "int4": int4}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +56,7 @@ def latents(tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
     """An engine with multi-head latent attention, whose middle layer is encoded."""
     folder = tmp_path_factory.mktemp("latents")
     tiny.save(folder, "DeepseekV3", **LATENT)
-    return build(tiny.config(folder, dtype="bfloat16", kv_format="int4", kv_format_skip=1, speculate=3))
+    return build(tiny.config(folder, dtype="bfloat16", slot_format=SlotFormat("int4", skip=1), speculate=3))
 
 
 def prompt(n: int, seed: int = 0) -> list[int]:
@@ -90,14 +73,12 @@ def test_a_slot_takes_a_byte_an_element_and_four_a_vector_beside_its_center_and_
 
 
 def test_layers_at_the_ends_are_plain_if_they_are_skipped(encoded: dict[str, LocalEngine]) -> None:
-    bodies = {body.group.layers: body.group.format for body in encoded["int4"].batch.bodies}
+    bodies = {body.group.layers: body.group.slots.encoding for body in encoded["int4"].batch.bodies}
     assert bodies == {(0, 2): "plain", (1,): "int4"}
     heads, width = 2, 32
     plain, int4 = 2 * 2 * heads * width * 2, 2 * heads * (width // 2 + 4)
     assert encoded["int4"].limits.entry_bytes == plain + int4
     assert encoded["int4"].limits.slot_bytes == 64 * (plain + int4) + heads * width * 4 * (1 + 4)
-    assert encoded["turbo4"].limits.slot_bytes == encoded["int4"].limits.slot_bytes - 64 * 2 * heads
-    assert encoded["fp8"].limits.slot_bytes == 3 * (64 * 2 * heads * (width + 2) + heads * width * 4 * (1 + 4))
 
 
 def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngine, small: LocalEngine) -> None:
@@ -106,7 +87,9 @@ def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngi
         tiny.enter(engine, asked)
     exact = plain.batch.bodies[0].planes
     keys, key_scales, values, value_scales = small.batch.bodies[0].planes
-    center = small.batch.bodies[0].beside[0][:, 0, :, : keys.shape[-1]]
+    centers = small.batch.bodies[0].slots.centers
+    assert centers is not None
+    center = centers[:, 0, :, : keys.shape[-1]]
     live = 40
     torch.testing.assert_close(center, exact[0][:, 0, :, :live].float().mean(2), rtol=1e-5, atol=1e-6)
     for one, whole, scales, common in (
@@ -122,14 +105,15 @@ def test_inserted_entries_are_the_kept_ones_within_half_a_scale(plain: LocalEngi
 
 def test_what_all_keys_share_costs_no_accuracy() -> None:
     group = LayerGroup((0, 1), CacheSpec.grouped(2, 64), 3)
-    staged = Body.allocate(group, 1, 50, torch.randn)
+    staged = allocate_plain(group, 1, 50, torch.randn)
     staged.planes[0][:] += 200 * torch.randn(2, 1, 2, 1, 64)
-    slots = Body.allocate(group.stored_as("int8"), 2, 50, torch.zeros)
-    slots.take(1, staged, 0, torch.arange(50).expand(2, 2, 50))
-    whole, scales = slots.planes[:2]
-    found = decode(whole[:, 1], scales[:, 1]) + slots.beside[0][:, 1, :, None, :64]
+    body = allocate_slots(group.stored_as("int8"), 2, 50, torch.zeros)
+    body.take(1, Kept(staged.planes, 0, torch.arange(50).expand(2, 2, 50)))
+    (whole, scales, *_), centers = body.planes, body.slots.centers
+    assert centers is not None
+    found = decode(whole[:, 1], scales[:, 1]) + centers[:, 1, :, None, :64]
     assert (found - staged.planes[0][:, 0]).abs().max() < 0.05
-    assert not slots.beside[0][:, 0, :, :64].any()
+    assert not centers[:, 0, :, :64].any()
 
 
 @pytest.mark.parametrize("name", ENCODED)
@@ -184,10 +168,12 @@ def test_rotation_alone_changes_no_logits(
     kind: str, sizes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny.save(tmp_path, kind, **sizes)
+    monkeypatch.setitem(ENCODINGS, "int4", ROTATED)  # type: ignore[arg-type]
+    use_reference(monkeypatch)
     asked, logits = tiny.request(prompt(70), kv=KV), []
-    for name in ("plain", "int4"):
-        monkeypatch.setitem(FORMATS, "int4", ROTATED)
-        engine = build(tiny.config(tmp_path, kv_format=name))
+    names: tuple[PlaneFormat, ...] = ("plain", "int4")
+    for name in names:
+        engine = build(tiny.config(tmp_path, slot_format=SlotFormat(name)))
         tiny.enter(engine, asked)
         logits.append(tiny.decode(engine, 30, forced=prompt(30, 5))[1])
     assert not torch.equal(*logits)
@@ -199,5 +185,5 @@ def test_rotation_alone_changes_no_logits(
 def test_a_head_width_that_words_do_not_divide_is_refused_with_its_number(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama", head_dim=30)
     with pytest.raises(InvalidRequest, match=r"packs 4 elements together.* a head of 30") as raised:
-        build(tiny.config(tmp_path, kv_format="int4"))
+        build(tiny.config(tmp_path, slot_format=SlotFormat("int4")))
     assert raised.value.param == "kv_format"

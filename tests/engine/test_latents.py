@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.engine import chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
-from ringkv.kernels import encoded_latents
-from ringkv.kernels.encoded_latents import ENCODINGS
 from ringkv.kernels.latent_pass import EXPANDED_ROWS
 from tests.engine import kept, tiny
+from tests.engine.reference import use_reference
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import LATENT
 
 FULL = KVChoice("full", budget=512, select=SnapKV(window=8))
 SIZES = {"num_hidden_layers": 2, "vocab_size": 224, "q_lora_rank": 64, "v_head_dim": 32, "first_k_dense_replace": 0}
 LONG = 420
-NEAR = {"int8": 0.02, "fp8": 0.05, "int4": 0.1}  # error of logits over their spread
+NEAR: dict[PlaneFormat, float] = {"int8": 0.02, "int4": 0.1}  # error of logits over their spread
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def test_selectors_vote_alike_in_both_forms(folder: Path) -> None:
 
 @pytest.mark.parametrize(("weights", "kv_format"), [("bf16", "plain"), ("int4", "plain"), ("bf16", "int4")])
 def test_slots_that_ride_beside_an_expanded_chunk_get_the_logits_of_a_decode_step(
-    weights: str, kv_format: str, folder: Path
+    weights: str, kv_format: PlaneFormat, folder: Path
 ) -> None:
     sizes = {"slots": 9, "lanes": 2, "staged_tokens": 1024, "prompt_tokens": 512, "chunk": 256}
-    made = build(tiny.config(folder, dtype="bfloat16", weights=weights, kv_format=kv_format, **sizes))
+    made = build(tiny.config(folder, dtype="bfloat16", weights=weights, slot_format=SlotFormat(kv_format), **sizes))
     assert made.limits.rides
 
     def after(ride: bool) -> torch.Tensor:
@@ -74,20 +74,20 @@ def test_slots_that_ride_beside_an_expanded_chunk_get_the_logits_of_a_decode_ste
     assert torch.equal(after(ride=True), after(ride=False))
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", NEAR)
 def test_encoded_slots_give_the_logits_of_their_decoded_planes_and_stay_close_to_plain_ones(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: PlaneFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Entries have two groups; the ring wraps."""
     tiny.save(tmp_path, "DeepseekV3", **LATENT | SIZES | {"kv_lora_rank": 128})
 
-    def logits(kv_format: str) -> torch.Tensor:
-        engine = build(tiny.config(tmp_path, dtype="bfloat16", kv_format=kv_format))
+    def logits(kv_format: PlaneFormat) -> torch.Tensor:
+        engine = build(tiny.config(tmp_path, dtype="bfloat16", slot_format=SlotFormat(kv_format)))
         tiny.enter(engine, tiny.request(prompt(100)))
         return tiny.decode(engine, 70, forced=prompt(70))[1]
 
     plain, found = logits("plain"), logits(name)
-    monkeypatch.setattr(encoded_latents, "fits_tiles", lambda *_: False)
+    use_reference(monkeypatch)
     decoded = logits(name)
     assert (found - decoded).abs().mean() < 0.01 * plain.std()
     assert 0 < (found - plain).abs().mean() < NEAR[name] * plain.std()

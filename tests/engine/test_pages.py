@@ -7,28 +7,36 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import Pages, SlotFormat
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.events import Finished, PageUsage
-from ringkv.base.kv import KVChoice, Unread
+from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
+from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend, decode_attend_pages, decode_attend_pages_int8
-from ringkv.kernels.decode_attend_pages import EVERY_PAGE
+from ringkv.kernels import pages
+from ringkv.kernels.pages import EVERY_PAGE
+from ringkv.kernels.partial import Partial
+from ringkv.kernels.slots import Pages as PagesOfSlots
+from ringkv.kernels.slots import Rows, Slots
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
+from tests.engine.reference import use_reference
 from tests.engine.test_poisoned import poison_all
 from tests.kernels.test_read_ahead import drop
 
 PAGE, CAPACITY = 16, 320
+PAGED = SlotFormat(reading=Pages(PAGE))
+BY_BOUNDS = SlotFormat(reading=Pages(PAGE, by_means=False))
+ON_DISK = SlotFormat(reading=Pages(PAGE, on_disk=True))
 KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
 
 @pytest.fixture(scope="module")
 def paged(llama_dir: Path) -> LocalEngine:
-    return build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE))
+    return build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED))
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +47,13 @@ def whole(llama_dir: Path) -> LocalEngine:
 def decoded(engine: LocalEngine, kv: KVChoice, slot: int = 0, n: int = 200) -> torch.Tensor:
     tiny.enter(engine, tiny.request(tiny.prompt(n), kv=kv), slot)
     return tiny.decode(engine, 40, slot, forced=tiny.prompt(40, 9))[1]
+
+
+def index(engine: LocalEngine) -> PagesOfSlots:
+    """Return what the slots have beside their planes: digests, pins and counts."""
+    found = engine.batch.bodies[0].pages
+    assert found is not None
+    return found
 
 
 def test_a_budget_of_all_pages_and_other_policies_have_the_bits_of_slots_without_pages(
@@ -63,8 +78,8 @@ def test_a_smaller_budget_reads_less(paged: LocalEngine, whole: LocalEngine) -> 
 def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=1)
     tiny.enter(paged, tiny.request(tiny.prompt(200), kv=tiny.choice("streaming")), slot=2)
-    counts = paged.batch.bodies[0].beside[2]
-    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1, 0]] * 3
+    counts = index(paged).counts
+    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
 
 
@@ -74,14 +89,14 @@ def test_the_pages_of_an_answer_are_those_that_its_steps_select(
     for slot in range(paged.limits.slots):
         paged.release(slot)
     selections: list[torch.Tensor] = []
-    select = decode_attend_pages.selected
+    select = pages.selected
 
     def spy(*arguments: Any) -> torch.Tensor:
         selections.append(select(*arguments))
         return selections[-1]
 
-    monkeypatch.setattr(decode_attend_pages, "selected", spy)
-    monkeypatch.setattr(decode_attend, "operator", lambda name, q: decode_attend_pages.reference)
+    monkeypatch.setattr(pages, "selected", spy)
+    use_reference(monkeypatch)
     usage = ended(paged, tiny.request(tiny.prompt(100), max_tokens=40, ignore_eos=True)).usage.kv
     layers, heads, fed = 3, 2, 39
     assert len(selections) == layers * fed
@@ -92,12 +107,6 @@ def test_the_pages_of_an_answer_are_those_that_its_steps_select(
     assert usage.heads is None
 
 
-def recalled(engine: LocalEngine, slot: int) -> int:
-    fetched = engine.fetched(slot)
-    assert fetched is not None
-    return fetched.recalled
-
-
 def ended(engine: LocalEngine, one: Request) -> Finished:
     loop = Loop(engine)
     events = loop.submit(one)
@@ -106,71 +115,16 @@ def ended(engine: LocalEngine, one: Request) -> Finished:
     return next(event for event in events if isinstance(event, Finished))
 
 
-def selections(engine: LocalEngine, patch: pytest.MonkeyPatch, steps: int = 8) -> list[torch.Tensor]:
-    """Return what each layer selects in each step after a prompt of 200 tokens in slot 0: bool [B, H, P]."""
-    found: list[torch.Tensor] = []
-    select = decode_attend_pages.selected
-
-    def spy(*arguments: Any) -> torch.Tensor:
-        found.append(select(*arguments))
-        return found[-1]
-
-    tiny.enter(engine, tiny.request(tiny.prompt(200), kv=KV), 0)
-    with patch.context() as within:
-        within.setattr(decode_attend_pages, "selected", spy)
-        within.setattr(decode_attend, "operator", lambda name, q: decode_attend_pages.reference)
-        tiny.decode(engine, steps, forced=tiny.prompt(steps, 9))
-    return found
-
-
-def test_heads_select_alone_or_together(paged: LocalEngine, llama_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_pages_by="layer"))
-    alone = [torch.equal(*one[0].unbind(0)) for one in selections(paged, monkeypatch)]
-    assert not all(alone)
-    for one in selections(together, monkeypatch):
-        assert torch.equal(*one[0].unbind(0))
-        assert int(one[0, 0].sum()) == 96 // PAGE
-    pins = together.batch.bodies[0].beside[1][:, 0]
-    assert torch.equal(pins[:, 0], pins[:, 1])
-    assert (pins > 0).any()
-
-
-@pytest.mark.parametrize("unread", ["drop", "estimate"])
-@pytest.mark.parametrize("form", ["plain", "int8"])
-def test_pages_that_heads_select_together_are_those_of_the_reference(
-    llama_dir: Path, monkeypatch: pytest.MonkeyPatch, form: PlaneFormat, unread: Unread
-) -> None:
-    config = tiny.config(
-        llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_format=form, kv_unread=unread, kv_pages_by="layer"
-    )
-    native, plain = decoded(build(config), KV), decoded(build(replace(config, kv_pages_by="head")), KV)
-    module = decode_attend_pages_int8 if form == "int8" else decode_attend_pages
-    monkeypatch.setattr(decode_attend, "operator", lambda name, q: module.reference)
-    torch.testing.assert_close(native, decoded(build(config), KV), atol=2e-3, rtol=2e-3)
-    assert (native - plain).abs().max() > 1e-3
-
-
 ROCKET = KVChoice("snapkv", budget=160, sinks=4, recent=48, select=SnapKV(window=8))
 
 
 def quest_by_loops(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    digests: torch.Tensor,
-    pins: torch.Tensor,
-    counts: torch.Tensor,
-    slot: torch.Tensor,
-    entry: torch.Tensor,
-    live: torch.Tensor,
-    scale: float,
-    means: None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: Slots, rows: Rows, scale: float
+) -> Partial:
     """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the bounds of its keys."""
+    keys, values = slots.planes
     out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))
-    for row, (at, new, count) in enumerate(zip(slot.tolist(), entry.tolist(), live.tolist(), strict=True)):
+    for row, (at, new, count) in enumerate(zip(*(numbers.tolist() for numbers in rows), strict=True)):
         if not count:
             continue
         keys[at, :, new], values[at, :, new] = k[row], v[row]
@@ -187,15 +141,15 @@ def quest_by_loops(
             scores = q[row, head] @ own[read].T * scale
             lse[row, head] = scores.logsumexp(-1)
             out[row, head] = scores.softmax(-1) @ values[at, head, read]
-    return out, lse
+    return Partial(out, lse)
 
 
 def test_a_compressed_prompt_is_read_in_the_pages_that_bounds_of_what_each_head_kept_select(
     llama_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = build(tiny.config(llama_dir, kv=ROCKET, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
+    engine = build(tiny.config(llama_dir, kv=ROCKET, capacity=CAPACITY, slot_format=BY_BOUNDS))
     found = decoded(engine, replace(ROCKET, read=64))
-    monkeypatch.setattr(decode_attend, "operator", lambda name, q: quest_by_loops)
+    monkeypatch.setattr(functions, "decode_attend", quest_by_loops)
     want = decoded(engine, replace(ROCKET, read=64))
     torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-4)
 
@@ -239,7 +193,7 @@ def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(pa
             pages = [sum(pooled[page * PAGE : (page + 1) * PAGE]) for page in range(-(-n // PAGE))]
             pages[40 // PAGE] = float("inf")  # it is protected
             best = sorted(between, key=pages.__getitem__, reverse=True)[: (160 // PAGE - 1 - 2) // 2]
-            pins = body.pins[layer, 1, head]
+            pins = index(paged).pins[layer, 1, head]
             assert (pins > 0).nonzero()[:, 0].tolist() == sorted(best)
             assert (pins[pins < 0] == float("-inf")).all()
     paged.release(1)
@@ -248,7 +202,7 @@ def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(pa
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
     layers, heads, width, item = 3, 2, 32, 4
     pages = CAPACITY // PAGE * layers * heads
-    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 20 * layers
+    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 16 * layers
 
 
 def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
@@ -268,7 +222,7 @@ def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
 def test_a_prompt_clears_what_was_written_and_touches_nothing_else(paged: LocalEngine) -> None:
     body = paged.batch.bodies[0]
     with torch.inference_mode():
-        for tensor in (*body.planes, body.beside[0]):
+        for tensor in (*body.planes, index(paged).digests):
             tensor[:, 1] = 0
     decoded(paged, KV, slot=1, n=80)  # and 40 tokens: 7 whole pages and a part of the eighth
     with torch.inference_mode():
@@ -279,7 +233,7 @@ def test_a_prompt_clears_what_was_written_and_touches_nothing_else(paged: LocalE
         assert plane[:, 1, :, :20].any(-1).all()
         assert not plane[:, 1, :, 20 : 8 * PAGE].any()
         assert (plane[:, 1, :, 9 * PAGE :] == 7).all()
-    assert not body.beside[0][:, 1, :, 1:].any()
+    assert not index(paged).digests[:, 1, :, 1:].any()
 
 
 def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
@@ -287,7 +241,7 @@ def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200, 1)), slot=0)
     tiny.enter(paged, tiny.request(tiny.prompt(200), kv=KV), slot=1)
     with torch.inference_mode():
-        for tensor in (*paged.batch.bodies[0].planes, paged.batch.bodies[0].beside[0]):
+        for tensor in (*paged.batch.bodies[0].planes, index(paged).digests):
             tensor[:, 0] = float("nan")
     assert torch.equal(tiny.decode(paged, 40, 1, forced=tiny.prompt(40, 9))[1], want)
     assert paged.batch.logits[0].isnan().all()
@@ -296,13 +250,13 @@ def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
 def test_a_slot_moves_to_an_engine_with_other_digests(paged: LocalEngine, llama_dir: Path) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=2)
     tiny.decode(paged, 5, slot=2)
-    other = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_digest="bounds"))
+    other = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=BY_BOUNDS))
     other.restore(paged.export(2), 0)
     assert tiny.decode(other, 40, slot=0)[0] == tiny.decode(paged, 40, slot=2)[0]
 
 
 def test_drafts_that_are_taken_back_leave_the_same_tokens(llama_dir: Path, paged: LocalEngine) -> None:
-    drafting = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, speculate=3))
+    drafting = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED, speculate=3))
     assert_drafts_change_nothing(drafting, paged)
 
 
@@ -320,7 +274,7 @@ def assert_drafts_change_nothing(drafting: LocalEngine, other: LocalEngine) -> N
 
 
 def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir: Path) -> None:
-    engine = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, store_bytes=10**7))
+    engine = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED, store_bytes=10**7))
     first = tiny.request(tiny.prompt(150), "one", replace(KV, turns="continue"), max_tokens=4, ignore_eos=True)
     tokens = tiny.serve(engine, first)["one"]
     second = tiny.request([*tiny.prompt(150), *tokens, *tiny.prompt(30, 5)], "two", replace(KV, turns="continue"))
@@ -331,10 +285,10 @@ def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir:
 def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     llama_dir: Path, paged: LocalEngine, tmp_path: Path
 ) -> None:
-    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
-    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 20 * layers
+    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 16 * layers
     assert (filed.limits.tier, filed.limits.tier_bytes) == (str(tmp_path), CAPACITY * layers * heads * 2 * width * item)
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:
@@ -342,7 +296,7 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
 
 
 def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir: Path, tmp_path: Path) -> None:
-    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+    filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
     usage = ended(filed, tiny.request(tiny.prompt(200), max_tokens=4, ignore_eos=True)).usage.kv
     assert usage.pages is not None
     assert (usage.pages.resident, usage.pages.recalled) == (0, 0)
@@ -350,16 +304,16 @@ def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir
     drop(list(filed.batch.bodies[0].planes))
     filed.sample().read()
     filed.forward()
-    assert 0 < recalled(filed, 1) <= KV.budget // PAGE
-    assert recalled(filed, 2) == 0
+    assert 0 < (filed.recalled(1) or 0) <= KV.budget // PAGE
+    assert filed.recalled(2) == 0
     filed.release(1)
     tiny.enter(filed, tiny.request(tiny.prompt(200), kv=KV), slot=1)
-    assert recalled(filed, 1) == 0
+    assert filed.recalled(1) == 0
 
 
 def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
-        build(tiny.config(llama_dir, kv=KV, capacity=2**33, kv_page=PAGE, kv_tier=Path("/dev/shm"), slots=1))
+        build(tiny.config(llama_dir, kv=KV, capacity=2**33, slot_format=ON_DISK, kv_tier=Path("/dev/shm"), slots=1))
     assert refused.value.param == "kv_tier"
 
 
@@ -368,15 +322,15 @@ def test_a_tier_in_memory_is_warned_of(
 ) -> None:
     for kind, warnings in (("ext4", 0), ("tmpfs", 1)):
         monkeypatch.setattr("ringkv.engine.build.file_system", lambda _, kind=kind: kind)
-        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, kv_tier=tmp_path))
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
         assert caplog.text.count("is in memory (tmpfs)") == warnings
 
 
 def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, whole: LocalEngine) -> None:
-    with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_policy arkvale") as refused:
+    with pytest.raises(InvalidRequest, match="slots have no pages") as refused:
         whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
-    with pytest.raises(InvalidRequest, match="slots have no pages; start it with kv_read 64"):
+    with pytest.raises(InvalidRequest, match="kv_read 64 is for an engine that was started with it"):
         whole.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=64)))
     with pytest.raises(
         BudgetTooSmall, match=r"kv_read 12 is less than 4 sinks and 8 in its window .* raise it to 13"
@@ -388,5 +342,6 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
-    with pytest.raises(InvalidRequest, match="kv_format fp8, nor is kv_read; choose plain or int8"):
-        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, kv_page=PAGE, dtype="bfloat16", kv_format="fp8"))
+    with pytest.raises(InvalidRequest, match="kv_format zipcache is not implemented with kv_policy arkvale") as refused:
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", Pages(PAGE))))
+    assert refused.value.param == "kv_format"

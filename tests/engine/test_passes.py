@@ -1,19 +1,24 @@
 """Passes with pieces of several prompts and with slots, against passes of one prompt and decode steps: bit by bit."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.engine import PrefillChunk, chunks
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
+from ringkv.engine import build as build_module
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.graphs.aot import AheadOfTime
+from ringkv.graphs.graph import Eager, Graph, StaticFunction
 from ringkv.kernels.library import is_native
-from ringkv.machine.compiler import missing_for_graphs
+from ringkv.machine.compiler import find_compiler, missing_for_graphs
 from tests.engine import tiny
 
 pytestmark = pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
@@ -120,9 +125,9 @@ def test_prompts_that_share_passes_are_staged_as_each_alone(folder: Path, graphs
     ],
 )
 def test_slots_that_ride_get_the_logits_of_a_decode_step(
-    folder: Path, graphs: str, weights: str, kv_format: str, skip: int
+    folder: Path, graphs: str, weights: str, kv_format: PlaneFormat, skip: int
 ) -> None:
-    made = engine(folder, graphs, weights, kv_format=kv_format, kv_format_skip=skip)
+    made = engine(folder, graphs, weights, slot_format=SlotFormat(kv_format, skip=skip))
     assert made.limits.rides
     late = prompt(97)
     want_staged = alone(made, 97)
@@ -172,13 +177,36 @@ def test_a_slots_logits_are_the_same_beside_any_number_of_others(folder: Path, g
     assert all(torch.equal(logits[0], one) for one in logits)
 
 
-def test_an_engine_with_one_slot_uses_the_graphs_of_one_with_many(folder: Path) -> None:
-    engine(folder, "compiled")
-    few = engine(folder, "compiled", slots=1, lanes=1, staged_tokens=0)
-    assert few.builds == 0
-    tiny.enter(few, prompt(97))
-    plain = engine(folder)
-    tiny.enter(plain, prompt(97))
+class Keys(Eager):
+    """Collects the folder names of the graphs that an engine would compile ahead of time."""
+
+    def __init__(self) -> None:
+        compiler = find_compiler()
+        assert compiler is not None
+        self.ahead = AheadOfTime(Path(), compiler.path, "source", lambda name: None)
+        self.names: set[str] = set()
+
+    def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
+        self.names.add(self.ahead._path(name, function, example).name)
+        return super().make(name, function, example)
+
+
+def test_an_engine_with_one_slot_uses_the_graphs_of_one_with_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, few = Keys(), Keys()
+    for keys, sizes in ((many, {}), (few, {"slots": 1, "lanes": 1, "staged_tokens": 0})):
+        monkeypatch.setattr(build_module, "_backend", lambda *_, keys=keys: keys)
+        engine(folder, "compiled", **sizes)
+    assert few.names <= many.names
+    assert few.names
+
+
+@pytest.mark.slow  # it compiles the graphs of a step with one slot, unless another slow test has
+def test_one_slot_gets_the_logits_of_plain_calls_from_graphs(folder: Path) -> None:
+    few, plain = engine(folder, "compiled", slots=1, lanes=1, staged_tokens=0), engine(folder)
+    for made in (few, plain):
+        tiny.enter(made, prompt(97))
     assert torch.equal(tiny.decode(few, 5)[1], tiny.decode(plain, 5)[1])
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.cache.body import Body
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.kernels.slots import flat
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 
@@ -34,7 +36,7 @@ def prompt(n: int, seed: int = 0) -> list[int]:
 def poison(bodies: tuple[Body, ...], row: int | slice = slice(None)) -> None:
     """Write NaN to these rows, and to everything that is not a floating-point number its largest value."""
     for body in bodies:
-        for plane in (*body.planes, *body.beside):
+        for plane in flat(body.slots):
             plane[:, row] = NAN if plane.is_floating_point() else torch.iinfo(plane.dtype).max
 
 
@@ -68,9 +70,9 @@ def tokens(events: list[Event], name: str) -> list[int]:
     [
         {},
         {"dtype": "bfloat16"},
-        {"dtype": "bfloat16", "kv_format": "int8"},
-        {"dtype": "bfloat16", "kv_format": "int4"},
-        {"dtype": "bfloat16", "kv_format": "zipcache"},
+        {"dtype": "bfloat16", "slot_format": SlotFormat("int8")},
+        {"dtype": "bfloat16", "slot_format": SlotFormat("int4")},
+        {"dtype": "bfloat16", "slot_format": SlotFormat("zipcache")},
         {"dtype": "bfloat16", "speculate": 3},
     ],
     ids=["float32", "bfloat16", "int8", "int4", "zipcache", "drafts"],

@@ -45,7 +45,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek-v2": ("DeepseekV2", LATENT | HEADS | {"q_lora_rank": None, "num_key_value_heads": 16}),
 }
 CHOICE, WHOLE_EXPERTS = tiny.choice("snapstream"), Rank(expert_parallel=True)
-SELECTORS = (SnapKV(window=8, groups="max"), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
 
 class Served(NamedTuple):

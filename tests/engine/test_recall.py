@@ -8,45 +8,47 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import Pages, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
-from ringkv.cache.recall_body import RecallBody
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend, decode_attend_pages, decode_attend_recall
+from ringkv.kernels import recall
+from ringkv.kernels.slots import Residents, Rows
 from tests.engine import tiny
-from tests.engine.test_pages import CAPACITY, KV, PAGE, decoded, ended
+from tests.engine.reference import use_reference
+from tests.engine.test_pages import CAPACITY, KV, PAGE, PAGED, decoded, ended, index
 from tests.engine.test_poisoned import poison_all
 
 RESIDENT = 9
-PAGED: dict[str, Any] = {"kv": KV, "capacity": CAPACITY, "kv_page": PAGE}
+IN_HOST = SlotFormat(reading=Pages(PAGE, resident=RESIDENT))
 SHORT = KVChoice("snapstream", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
-REFERENCES = {
-    "decode_attend_pages": decode_attend_pages.reference,
-    "decode_attend_recall": decode_attend_recall.reference,
-}
 
 
 @pytest.fixture(autouse=True)
 def references(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the references, whose bits are equal."""
-    monkeypatch.setattr(decode_attend, "operator", lambda name, q: REFERENCES[name])
+    use_reference(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def paged(llama_dir: Path) -> LocalEngine:
-    return build(tiny.config(llama_dir, **PAGED))
+    return built(llama_dir, PAGED)
 
 
 @pytest.fixture(scope="module")
 def recalling(llama_dir: Path) -> LocalEngine:
-    return build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT))
+    return built(llama_dir, IN_HOST)
 
 
-def body(engine: LocalEngine) -> RecallBody:
-    (found,) = engine.batch.bodies
-    assert isinstance(found, RecallBody)
+def built(folder: Path, slots: SlotFormat, **changes: Any) -> LocalEngine:
+    return build(tiny.config(folder, kv=KV, capacity=CAPACITY, slot_format=slots, **changes))
+
+
+def residents(engine: LocalEngine) -> Residents:
+    found = index(engine).residents
+    assert found is not None
     return found
 
 
@@ -80,28 +82,29 @@ def test_nothing_of_an_earlier_request_is_read(recalling: LocalEngine) -> None:
 def test_the_host_has_every_entry_and_the_maps_are_inverse(paged: LocalEngine, recalling: LocalEngine) -> None:
     decoded(recalling, KV, slot=1)
     decoded(paged, KV, slot=1)
-    live, found = 240, body(recalling)
-    for one, other in zip(found.planes, paged.batch.bodies[0].planes, strict=True):
+    live, own = 240, residents(recalling)
+    for one, other in zip(recalling.batch.bodies[0].planes, paged.batch.bodies[0].planes, strict=True):
         assert torch.equal(one[:, 1, :, :live], other[:, 1, :, :live])
-    assert torch.equal(found.digests[:, 1, :, : live // PAGE], paged.batch.bodies[0].beside[0][:, 1, :, : live // PAGE])
-    for own, page_in in zip(*(one[:, 1].flatten(0, 1) for one in found.beside[5:7]), strict=True):
+    digests = (index(engine).digests[:, 1, :, : live // PAGE] for engine in (recalling, paged))
+    assert torch.equal(*digests)
+    for place_of, page_in in zip(*(one[:, 1].flatten(0, 1) for one in (own.place_of, own.page_in)), strict=True):
         held = {page: place for place, page in enumerate(page_in.tolist())}
-        assert held == {page: place for page, place in enumerate(own.tolist()) if place >= 0}
+        assert held == {page: place for page, place in enumerate(place_of.tolist()) if place >= 0}
         assert {0, *range(live // PAGE - 2, live // PAGE)} <= {*held}
 
 
 def test_usage_has_the_pages_that_steps_copied(recalling: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    recall, copied = decode_attend_recall.recall, 0
+    take_places, copied = recall._take_places, 0
 
-    def spy(seen: Tensor, share: Tensor, hosts: Any, residents: Any, rows: Tensor, live: Tensor, page: int) -> None:
+    def spy(seen: Tensor, share: Tensor, hosts: Any, places: Residents, rows: Rows, page: int) -> None:
         nonlocal copied
-        wanted = seen & (residents.place_of[rows] < 0)
-        copied += int((wanted & (torch.arange(seen.shape[2]) * page < live[:, None, None] - 1)).sum())
-        recall(seen, share, hosts, residents, rows, live, page)
+        wanted = seen & (places.place_of[rows.slot.long()] < 0)
+        copied += int((wanted & (torch.arange(seen.shape[2]) * page < rows.live[:, None, None] - 1)).sum())
+        take_places(seen, share, hosts, places, rows, page)
 
     for slot in range(recalling.limits.slots):
         recalling.release(slot)
-    monkeypatch.setattr(decode_attend_recall, "recall", spy)
+    monkeypatch.setattr(recall, "_take_places", spy)
     usage = ended(recalling, tiny.request(tiny.prompt(200), max_tokens=40, ignore_eos=True)).usage.kv
     layers, heads = 3, 2
     assert usage.pages is not None
@@ -125,8 +128,8 @@ def test_a_slot_moves_to_an_engine_with_all_pages_on_the_device_and_back(
 
 def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir: Path) -> None:
     kv, tokens = replace(KV, turns="continue"), []
-    for resident in (0, RESIDENT):
-        engine = build(tiny.config(llama_dir, **PAGED, kv_resident=resident, store_bytes=10**7))
+    for slots in (PAGED, IN_HOST):
+        engine = built(llama_dir, slots, store_bytes=10**7)
         first = tiny.serve(engine, tiny.request(tiny.prompt(150), "one", kv, max_tokens=4, ignore_eos=True))["one"]
         second = tiny.request(
             [*tiny.prompt(150), *first, *tiny.prompt(30, 5)], "two", kv, max_tokens=9, ignore_eos=True
@@ -135,10 +138,16 @@ def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir:
     assert tokens[0] == tokens[1]
 
 
+def test_the_maps_of_each_layer_begin_where_a_graph_reads_them_in_place(recalling: LocalEngine) -> None:
+    _, _, *maps = residents(recalling)
+    assert [one.dtype for one in maps] == [torch.int32] * 3
+    assert {layer.data_ptr() % 16 for one in maps for layer in one} == {0}
+
+
 def test_a_slot_takes_the_bytes_of_its_places_digests_and_maps(recalling: LocalEngine) -> None:
     layers, heads, width, item, pages = 3, 2, 32, 4, CAPACITY // PAGE
     places = RESIDENT * PAGE * 2 * width * item
-    own = heads * (places + pages * (2 * width * item + 4) + 4 * (pages + 2 * RESIDENT + 3)) + 20
+    own = heads * (places + pages * (2 * width * item + 4) + 4 * (pages + RESIDENT + 1)) + 16
     assert recalling.limits.slot_bytes == layers * own
     assert recalling.model.with_slots(recalling.config.slot_format).groups[0].slot_bytes(CAPACITY, item) == layers * own
     assert (recalling.limits.tier, recalling.limits.tier_bytes) == (
@@ -155,7 +164,7 @@ def test_what_would_read_more_than_has_a_place_is_refused(recalling: LocalEngine
             recalling.admit(tiny.request(tiny.prompt(50), kv=kv))
         assert bad.value.param == "kv_budget"
     recalling.admit(tiny.request(tiny.prompt(50), kv=replace(KV, policy="full", budget=144)))
-    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for kv_tier memory on a GPU"):
-        build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT, speculate=3))
-    with pytest.raises(InvalidRequest, match="kv_tier memory on a GPU is not implemented for kv_format int8"):
-        build(tiny.config(llama_dir, **PAGED, kv_resident=RESIDENT, dtype="bfloat16", kv_format="int8"))
+    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented with kv_tier memory"):
+        built(llama_dir, IN_HOST, speculate=3)
+    with pytest.raises(InvalidRequest, match="kv_format int8 is not implemented with kv_tier memory"):
+        built(llama_dir, IN_HOST._replace(encoding="int8"))

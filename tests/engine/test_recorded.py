@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
+from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip
 from ringkv.engine.build import build
 from ringkv.machine.processor import identity
 from tests.engine import tiny
@@ -31,7 +31,6 @@ CHOICES = {
     "streaming": tiny.choice("streaming"),
     "snapkv": tiny.choice("snapkv"),
     "snapstream": tiny.choice("snapstream"),
-    "paper": tiny.choice("snapstream", SnapKV(window=8, kernel=5, pooling="avg", groups="max", domain="candidates")),
     "fixed": tiny.choice("snapstream", elastic=False, protect=((20, 30),)),
     "tova": tiny.choice("snapstream", TOVA()),
     "keydiff": tiny.choice("snapstream", KeyDiff()),

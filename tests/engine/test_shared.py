@@ -8,26 +8,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.snapkv import votes
-from ringkv.cache.formats.registry import FORMATS
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels import decode_attend_fp8 as fp8
-from ringkv.kernels import decode_attend_int4 as int4
-from ringkv.kernels import decode_attend_int8 as int8
-from ringkv.kernels.partial import Partial
 from ringkv.models.decoder import Decoder
 from tests.engine import kept, tiny
+from tests.engine.reference import use_reference
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import FULL, GEMMA4
 
 LAYERS = 5
 KV = tiny.choice("snapstream", budget=40, recent=8)
-REFERENCES = {"int8": int8.reference, "fp8": fp8.reference, "int4": int4.reference}
-NEAR = {"int8": 0.01, "fp8": 0.05, "int4": 0.1}  # error of logits over their spread
+NEAR = {"int8": 0.01, "int4": 0.1}  # error of logits over their spread
 SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
 
 
@@ -168,7 +163,7 @@ def test_drafts_need_a_cache_for_each_layer(pairs: Path) -> None:
     assert refused.value.param == "speculate"
 
 
-@pytest.mark.parametrize(("name", "skip"), [("int8", 0), ("fp8", 0), ("int4", 0), ("int4", 1)])
+@pytest.mark.parametrize(("name", "skip"), [("int8", 0), ("int4", 0), ("int4", 1)])
 def test_layers_read_an_encoded_cache_as_the_layer_that_writes_it(
     name: PlaneFormat, skip: int, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,9 +174,9 @@ def test_layers_read_an_encoded_cache_as_the_layer_that_writes_it(
         tiny.enter(engine, tiny.request(prompt(70)))
         return tiny.decode(engine, 30, forced=prompt(30))[1]
 
-    exact, found = logits(), logits(kv_format=name, kv_format_skip=skip)
-    monkeypatch.setitem(FORMATS, name, FORMATS[name]._replace(attend=lambda *given: Partial(*REFERENCES[name](*given))))
-    decoded = logits(kv_format=name, kv_format_skip=skip)
+    exact, found = logits(), logits(slot_format=SlotFormat(name, skip=skip))
+    use_reference(monkeypatch)
+    decoded = logits(slot_format=SlotFormat(name, skip=skip))
     assert (found - decoded).abs().mean() < 0.005 * exact.std()  # kernels round queries to int8
     assert 0 < (found - exact).abs().mean() < NEAR[name] * exact.std()
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import chunks
 from ringkv.base.errors import InvalidRequest
@@ -95,7 +96,7 @@ def test_every_policy_is_that_of_one_rank(name: str, count: int, slots: int, fol
 
 def test_encoded_slots_are_divided_too(folders: dict[str, Path]) -> None:
     """Sums in another order round some elements to the next of 255 levels."""
-    check(folders["deepseek"], 2, 6, tolerance=0.01, kv_format="int8")
+    check(folders["deepseek"], 2, 6, tolerance=0.01, slot_format=SlotFormat("int8"))
 
 
 @pytest.fixture
@@ -182,8 +183,8 @@ def test_drafts_in_a_slot_of_either_rank_do_not_change_the_tokens(slot: int, fol
 
 
 @pytest.mark.parametrize("format", ["plain", "int8", "int4"])
-def test_a_conversation_continues_on_every_rank(folders: dict[str, Path], format: str) -> None:
-    changes = {"kv": GOES_ON, "chunk": 16, "store_bytes": STORE, "kv_format": format}
+def test_a_conversation_continues_on_every_rank(folders: dict[str, Path], format: PlaneFormat) -> None:
+    changes = {"kv": GOES_ON, "chunk": 16, "store_bytes": STORE, "slot_format": SlotFormat(format)}
     config = divided(folders["deepseek"], 4, **changes)
 
     def turns(engine: LocalEngine) -> list[tuple[int, list[int]]]:

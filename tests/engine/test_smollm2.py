@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+from ringkv.base.cache_spec import Everything, Pages, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -78,7 +79,8 @@ def test_a_needle_in_evicted_tokens_is_found_only_if_its_page_is_recalled(smollm
     found = {}
     for policy in ("full", "arkvale", "snapstream"):
         kv = KVChoice(policy, budget=None if policy == "full" else 176, select=SnapKV(window=32))
-        engine = build(config(smollm2_dir, kv=kv, kv_page=16 if policy == "arkvale" else None))
+        reading = Pages(16) if policy == "arkvale" else Everything()
+        engine = build(config(smollm2_dir, kv=kv, slot_format=SlotFormat(reading=reading)))
         tiny.enter(engine, tiny.request(tokens, kv=kv))
         tiny.decode(engine, len(question), forced=question)
         found[policy] = "48135" in tokenizer.decode(tiny.decode(engine, 9)[0])

@@ -1,4 +1,4 @@
-"""Policies that watch decoding: in transformers' attention under masks, beside other requests, and without eviction."""
+"""Reviewed slots: in transformers' attention under masks, beside other requests, and without eviction."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,9 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
 from ringkv.base.events import Event, Finished, Token
-from ringkv.base.kv import WATCHING, KVChoice
+from ringkv.base.kv import READINGS, KVChoice, Reading
 from ringkv.base.request import Request
-from ringkv.base.selectors import KVzip, SnapKV
-from ringkv.cache.watched_body import WatchedBody
+from ringkv.cache.watching.ledger import Ledger
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
@@ -26,7 +25,7 @@ from tests.engine.test_poisoned import poison_all
 
 LAYERS, HEADS, GROUPS, WIDTH, CAPACITY, REVIEW = 3, 2, 3, 32, 64, 16
 LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
-KV = tiny.choice("h2o", review=REVIEW)
+KV = tiny.choice("scissorhands", review=REVIEW)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,13 @@ def started(llama_dir: Path, **changes: Any) -> LocalEngine:
     return build(tiny.config(llama_dir, **{"kv": KV, **changes}))
 
 
-def asked(n: int, policy: str = "h2o", name: str = "r", **changes: Any) -> Request:
+def ledger(engine: LocalEngine) -> Ledger:
+    noted = engine.batch.bodies[0].noted
+    assert noted is not None
+    return noted
+
+
+def asked(n: int, policy: str = "scissorhands", name: str = "r", **changes: Any) -> Request:
     return tiny.request(tiny.prompt(n, n), name, replace(KV, policy=policy, **changes), max_tokens=90, ignore_eos=True)
 
 
@@ -49,15 +54,15 @@ def decoded(engine: LocalEngine, one: Request, steps: int, slot: int = 1) -> Ten
     return found
 
 
-@pytest.mark.parametrize("policy", WATCHING)
+@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("n", [30, 45, 100])
 def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_reviews_evicted(
-    watched: LocalEngine, llama_dir: Path, policy: str, n: int, monkeypatch: pytest.MonkeyPatch
+    watched: LocalEngine, llama_dir: Path, reading: Reading, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = n + 90
-    tokens, one = tiny.prompt(total), replace(KV, policy=policy)
+    tokens, one = tiny.prompt(total), replace(KV, reading=reading)
     tiny.enter(watched, tiny.request(tokens[:n], kv=one), slot=1)
-    plan, positions = watched.compress(0, one)[0], watched.batch.bodies[0].noted[0][:, 1]
+    plan, positions = watched.compress(0, one)[0], ledger(watched).positions[:, 1]
     seen = torch.ones(total, total, dtype=torch.bool).tril().expand(LAYERS, HEADS, -1, -1).clone()
     held = [[set(row[: plan.live(n)].tolist()) for row in layer] for layer in positions]
     logits, evicted = [], 0
@@ -85,13 +90,12 @@ def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_revie
     watched.release(1)
 
 
-@pytest.mark.parametrize("policy", WATCHING)
 def test_an_answer_that_fits_has_the_bits_of_a_full_cache_and_the_next_token_does_not(
-    watched: LocalEngine, llama_dir: Path, policy: str
+    watched: LocalEngine, llama_dir: Path
 ) -> None:
     whole = build(tiny.config(llama_dir, kv=tiny.choice("full"), capacity=128))
     full = decoded(whole, asked(30, "full", budget=128), 60)
-    found = decoded(watched, asked(30, policy), 60)
+    found = decoded(watched, asked(30), 60)
     fits = CAPACITY - 30 + 1  # the logits after the last token that fits
     assert torch.equal(found[:fits], full[:fits])
     assert not torch.equal(found[fits], full[fits])
@@ -119,11 +123,11 @@ def served(engine: LocalEngine, *requests: Request) -> tuple[dict[str, list[int]
 
 def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_reviews(watched: LocalEngine) -> None:
     requests = [
-        asked(150, "h2o", "a"),
-        asked(33, "scissorhands", "b", reading="rate"),
-        asked(90, "reselect", "c", review=8),
+        asked(150, name="a"),
+        asked(33, name="b", reading="rate"),
+        asked(90, name="c", review=8),
         asked(70, "snapstream", "d"),
-        asked(31, "h2o", "e", budget=50),
+        asked(31, name="e", reading="high", budget=50),
     ]
     together, ends = served(watched, *requests)
     for one in requests:
@@ -137,7 +141,7 @@ def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_re
 @pytest.mark.slow
 @pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 def test_compiled_graphs_keep_the_same_queries(watched: LocalEngine, llama_dir: Path) -> None:
-    requests = [asked(150, "h2o", "a"), asked(33, "reselect", "b"), asked(90, "scissorhands", "c")]
+    requests = [asked(150, name="a"), asked(33, name="b", reading="high"), asked(90, name="c", reading="rate")]
     assert served(started(llama_dir, graphs="compiled"), *requests)[0] == served(watched, *requests)[0]
 
 
@@ -145,7 +149,7 @@ def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
     want = decoded(watched, asked(150), 60)
     poison_all(watched)
     with torch.inference_mode():
-        for tensor in watched.batch.bodies[0].noted:
+        for tensor in ledger(watched):
             tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
     assert torch.equal(decoded(watched, asked(150), 60), want)
 
@@ -153,7 +157,7 @@ def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
 def test_a_request_that_leaves_after_a_layers_turn_leaves_nothing_for_the_next_one(watched: LocalEngine) -> None:
     want = decoded(watched, asked(150), 60)
     for steps in range(REVIEW - 1, REVIEW + 3):  # the slot is due after 16 tokens
-        decoded(watched, asked(100, "reselect"), steps)
+        decoded(watched, asked(100, reading="rate"), steps)
         assert torch.equal(decoded(watched, asked(150), 60), want)
 
 
@@ -161,19 +165,19 @@ def test_layers_beside_those_with_a_sliding_window_take_turns_among_themselves(t
     """The layers 1 and 3 of 4 are reviewed, the first of them a token before the slot is due."""
     tiny.save(tmp_path, "Gemma3", **GEMMA3, rope_parameters=GEMMA3_ROPES)
     engine = started(tmp_path)
-    (body,) = (one for one in engine.batch.bodies if isinstance(one, WatchedBody))
+    (positions,) = (body.noted.positions for body in engine.batch.bodies if body.noted)
     kept, fed = CAPACITY - REVIEW, list(range(100, 100 + REVIEW))
     tiny.enter(engine, asked(100), slot=1)
     tiny.decode(engine, REVIEW, slot=1)  # the last step came after the first layer's turn
-    assert body.positions[0, 1, :, kept : CAPACITY - 1].tolist() == [fed[:-1]] * HEADS
-    assert not body.positions[1, 1, :, kept:].any()
+    assert positions[0, 1, :, kept : CAPACITY - 1].tolist() == [fed[:-1]] * HEADS
+    assert not positions[1, 1, :, kept:].any()
     tiny.decode(engine, 1, slot=1)
     for layer, lead in enumerate((1, 0)):
-        for row in body.positions[layer, 1, :, : kept - lead].tolist():
+        for row in positions[layer, 1, :, : kept - lead].tolist():
             assert set(fed[: REVIEW - lead]) <= set(row)
             assert len(set(row)) == kept - lead
     engine.release(1)
-    one, other = asked(100, name="a"), asked(40, "scissorhands", "b")
+    one, other = asked(100, name="a"), asked(40, name="b")
     assert served(engine, one, other)[0]["a"] == served(engine, one)[0]["a"]
 
 
@@ -185,18 +189,18 @@ def test_a_slot_notes_tokens_and_not_the_entries_that_staging_had_for_them(llama
         tiny.stage(engine, one, lane)
         engine.insert(lane, 1, one)
         live, tokens = CAPACITY - REVIEW, torch.from_numpy(np.stack(engine.kept(lane, KV)))
-        assert torch.equal(engine.batch.bodies[0].noted[0][:, 1, :, :live].long(), tokens)
+        assert torch.equal(ledger(engine).positions[:, 1, :, :live].long(), tokens)
         assert tokens.max() == 199
         found.append(tiny.decode(engine, 60, 1, forced=tiny.prompt(60, 9))[1])
         engine.release(1)
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("policy", WATCHING)
-def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine, policy: str) -> None:
-    tiny.enter(watched, asked(100, policy, protect=((50, 60),)), slot=1)
+@pytest.mark.parametrize("reading", READINGS)
+def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine, reading: Reading) -> None:
+    tiny.enter(watched, asked(100, reading=reading, protect=((50, 60),)), slot=1)
     tiny.decode(watched, 81, slot=1)  # the last step came after a review
-    for layer, lead in zip(watched.batch.bodies[0].noted[0][:, 1], LEADS, strict=True):
+    for layer, lead in zip(ledger(watched).positions[:, 1], LEADS, strict=True):
         positions = layer[:, : CAPACITY - REVIEW - lead]
         assert positions.diff(dim=-1).min() > 0
         for row in positions.tolist():
@@ -207,7 +211,7 @@ def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngi
 def test_a_slot_has_more_bytes_for_its_queries_and_what_reviews_note(watched: LocalEngine, llama_dir: Path) -> None:
     usual, item = build(tiny.config(llama_dir)), 4
     queries = LAYERS * (REVIEW + 1) * HEADS * GROUPS * WIDTH * item
-    noted = LAYERS * HEADS * CAPACITY * (4 + 4 + HISTORY)
+    noted = LAYERS * HEADS * CAPACITY * (4 + HISTORY)
     assert watched.limits.slot_bytes == usual.limits.slot_bytes + queries + noted
     planned = sum(group.in_slots.slot_bytes(CAPACITY, item) for group in watched.lanes.groups)
     assert watched.limits.slot_bytes == planned
@@ -215,46 +219,18 @@ def test_a_slot_has_more_bytes_for_its_queries_and_what_reviews_note(watched: Lo
 
 def test_what_watching_cannot_do_is_refused(watched: LocalEngine, llama_dir: Path) -> None:
     usual = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="slots keep no queries; start it with kv_policy h2o") as refused:
+    with pytest.raises(InvalidRequest, match="slots keep no queries") as refused:
         usual.admit(asked(50))
     assert refused.value.param == "kv_policy"
     with pytest.raises(InvalidRequest, match="kv_review is 17, and the engine's slots keep 16 queries"):
         watched.admit(asked(50, review=17))
-    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented for kv_policy h2o"):
+    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented with kv_policy scissorhands"):
         watched.admit(asked(50, turns="continue"))
-    with pytest.raises(InvalidRequest, match="kv_select kvzip cannot select again while decoding; choose one of snap"):
-        watched.admit(asked(50, "reselect", select=KVzip()))
     with pytest.raises(BudgetTooSmall, match="4 sinks and 16 recent and 16 free and 1 selected; raise it to 37"):
         watched.admit(asked(50, budget=36))
     with pytest.raises(BudgetTooSmall, match="kv_protect names 29 tokens"):
         watched.admit(asked(40, protect=((4, 33),)))
-    with pytest.raises(InvalidRequest, match="not implemented for kv_format int8; choose plain"):
-        started(llama_dir, dtype="bfloat16", kv_format="int8")
-    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented for policies that review slots"):
+    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented with kv_policy scissorhands"):
         started(llama_dir, speculate=3)
     with pytest.raises(InvalidRequest, match="kv_review is 256; it must be whole tokens, 1 to 255"):
-        KVChoice("h2o", review=256)
-
-
-def test_keys_of_a_prompts_first_tokens_get_mass_from_its_last_queries(watched: LocalEngine) -> None:
-    """So that h2o begins with what staging knows: the whole attention of a prompt that is a window long."""
-    one = asked(8, select=SnapKV(window=8))
-    tiny.enter(watched, one, slot=1)
-    mass = watched.batch.bodies[0].noted[1][:, 1, :, :8]
-    torch.testing.assert_close(mass.sum(-1), torch.full((LAYERS, HEADS), 8.0))
-    view = watched.lanes.view(0, 0, 8)
-    for layer in range(LAYERS):
-        scores = torch.einsum("hgwd,hnd->hgwn", view.q[layer], view.keys[layer]) * view.scale
-        weights = scores.masked_fill(~torch.ones(8, 8, dtype=torch.bool).tril(), float("-inf")).softmax(-1)
-        torch.testing.assert_close(mass[layer], weights.mean(1).sum(1))
-    watched.release(1)
-
-
-@pytest.mark.parametrize("window", [3, 8])
-def test_so_many_queries_of_a_prompt_count_as_the_request_says_and_not_all_that_the_engine_keeps(
-    watched: LocalEngine, window: int
-) -> None:
-    tiny.enter(watched, asked(40, select=SnapKV(window=window)), slot=1)
-    mass = watched.batch.bodies[0].noted[1][:, 1, :, :40]
-    torch.testing.assert_close(mass.sum(-1), torch.full((LAYERS, HEADS), float(window)))
-    watched.release(1)
+        KVChoice("scissorhands", review=256)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Token
-from ringkv.base.kv import HeadBudgets, KVChoice, Layout
+from ringkv.base.kv import HeadBudgets, Layout
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.layouts import layout
@@ -104,12 +104,9 @@ def test_chunked_and_one_shot_prefill_keep_the_same_alone_and_beside_others(llam
 
 def test_what_values_cannot_weigh_is_refused_by_name(llama_dir: Path, tmp_path: Path) -> None:
     engine = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="kv_weigh values does not apply to kv_select expected") as refused:
+    with pytest.raises(InvalidRequest, match="kv_weigh values is not possible with kv_select expected") as refused:
         engine.admit(asked(ExpectedAttention(window=8)))
     assert refused.value.param == "kv_weigh"
     tiny.save(tmp_path, "DeepseekV3", **LATENT)
-    with pytest.raises(InvalidRequest, match="kv_weigh values is not implemented for latents; choose none"):
+    with pytest.raises(InvalidRequest, match="kv_weigh values is not implemented with latent caches"):
         build(tiny.config(tmp_path, kv=KV))
-    reselect = KVChoice("reselect", budget=64, select=SnapKV(window=8), weigh="values")
-    with pytest.raises(InvalidRequest, match="not implemented for kv_policy reselect"):
-        build(tiny.config(llama_dir, kv=reselect))

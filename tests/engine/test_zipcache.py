@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.handoff.identity import Identity
-from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, ZipSlots
+from ringkv.kernels.constants import BUFFERED, CHUNKS
+from ringkv.kernels.zip_slots import ZipSlots
 from ringkv.kernels.zip_tokens import decoded
 from ringkv.plan.engine_footprint import engine_footprint
 from tests.engine import tiny
@@ -30,7 +32,7 @@ def config(folder: Path, **changes: Any) -> Any:
 
 def zipped(folder: Path, **changes: Any) -> Any:
     """With the first and last of three layers plain."""
-    return config(folder, kv_format="zipcache", kv_format_skip=1, **changes)
+    return config(folder, slot_format=SlotFormat("zipcache", skip=1), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def prompt(n: int, seed: int = 0) -> list[int]:
 
 def contents(engine: LocalEngine, slot: int) -> list[torch.Tensor]:
     """Return what the zipped layer of a slot holds: keys, values, the attention that buffered keys got, counts."""
-    (body,) = (body for body in engine.batch.bodies if body.group.format == "zipcache")
+    (body,) = (body for body in engine.batch.bodies if body.group.slots.encoding == "zipcache")
     own = ZipSlots(*(part[0] for part in body.parts(slot, 0)))
     return [*decoded(own), own.attention[:, : own.held()[BUFFERED]].clone(), own.counts.clone()]
 
@@ -143,10 +145,10 @@ def test_what_does_not_compose_is_refused_by_name(folder: Path, tmp_path: Path, 
     tiny.save(tmp_path, "Mistral", sliding_window=16)
     asked = tiny.request(prompt(20), kv=tiny.choice("snapstream", turns="continue"))
     for run, param, text in (
-        (lambda: build(zipped(folder, speculate=3)), "speculate", "speculate 3 is not implemented for kv_format zip"),
-        (lambda: build(zipped(tmp_path)), "kv_format", "sliding window, which is 16 tokens here; choose int4"),
-        (lambda: Identity.of(zipped(folder)), "kv_format", "prefill apart from decode; choose int4"),
-        (lambda: small.admit(asked), "kv_turns", "kv_turns continue is not implemented for kv_format zipcache"),
+        (lambda: build(zipped(folder, speculate=3)), "speculate", "kv_format zipcache"),
+        (lambda: build(zipped(tmp_path)), "kv_format", "sliding windows of 16 tokens"),
+        (lambda: Identity.of(zipped(folder)), "kv_format", "prefill apart from decode"),
+        (lambda: small.admit(asked), "kv_turns", "kv_format zipcache"),
     ):
         with pytest.raises(InvalidRequest, match=text) as raised:
             run()

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from ringkv.base.cache_spec import Everything, Ragged, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import prefill
 from ringkv.base.events import Token
@@ -18,7 +19,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import Selector, SnapKV
 from ringkv.engine.engine import LocalEngine
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from ringkv.scheduler.loop import Loop
 
 SIZES = {
@@ -61,10 +62,16 @@ def save_all(factory: pytest.TempPathFactory, models: Mapping[str, tuple[str, di
 
 
 def config(folder: Path, **changes: Any) -> EngineConfig:
-    """A small engine's configuration: three slots of 64 entries, chunks of 16, float32, eager."""
+    """A small engine's configuration: three slots of 64 entries, chunks of 16, float32, eager.
+
+    Slots are plain, and have what the choice needs.
+    """
+    kv = changes.get("kv", KVChoice("snapstream", budget=64, sinks=4, recent=16, select=SnapKV(window=8)))
+    reading = Everything() if kv.heads == "equal" else Ragged()
     usual: dict[str, Any] = {
         "model_dir": folder,
-        "kv": KVChoice("snapstream", budget=64, sinks=4, recent=16, select=SnapKV(window=8)),
+        "kv": kv,
+        "slot_format": SlotFormat(reading=reading, queries=kv.review_interval),
         "slots": 3,
         "capacity": 64,
         "prompt_tokens": 256,

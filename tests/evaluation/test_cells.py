@@ -52,8 +52,8 @@ def test_cells_that_differ_in_protected_spans_or_turns_have_different_labels() -
             "snapstream 4x window=64 kernel=5 pooling=avg",
         ),
         (
-            Cell(KVChoice("snapkv", sinks=0, recent=0.5, select=SnapKV(groups="max", domain="candidates")), "512"),
-            "snapkv 512 sinks=0 recent=0.5 groups=max domain=candidates",
+            Cell(KVChoice("snapkv", sinks=0, recent=0.5), "512"),
+            "snapkv 512 sinks=0 recent=0.5",
         ),
         (Cell(KVChoice(select=KeyDiff()), "2x"), "snapstream 2x select=keydiff"),
         (Cell(KVChoice(select=TOVA()), "2x"), "snapstream 2x select=tova"),

@@ -86,7 +86,7 @@ def test_no_other_slots_are_studied_if_pages_are_named(served: Served, named: di
 
 
 def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp_path: Path) -> None:
-    cells = [*crossed(("full", "h2o"), ("256",), KVChoice()), Cell(KVChoice("arkvale"), "256")]
+    cells = [*crossed(("full", "scissorhands"), ("256",), KVChoice()), Cell(KVChoice("arkvale"), "256")]
     on_disk = replace(served, options=replace(OPTIONS, kv_tier=str(tmp_path)))
     shape = Shape.of(served.config, "tiny")
     for one, cell in zip(offers(on_disk, cells, answers({}, cells=cells)), cells, strict=True):
@@ -177,7 +177,7 @@ def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) 
 
 
 def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:
-    encoded = Served(served.model, served.folder, served.config, Options(kv_format="fp8"))
+    encoded = Served(served.model, served.folder, served.config, Options(kv_format="zipcache", kv_format_skip=0))
     assert encoded.usable(("full", "snapstream", "arkvale")) == ["full", "snapstream"]
     assert served.usable(("full", "arkvale")) == ["full", "arkvale"]  # kv_page is for arkvale alone
 

@@ -3,6 +3,8 @@
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,8 @@ def count_and_scale(x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
     return (torch.softmax(x * seen, -1), x.sum(-1))
 
 
-COUNT = StaticFunction(count_and_scale, "count and scale")
+COUNT = StaticFunction(count_and_scale, "count and scale", dynamic={0: (0,), 1: (0,)})
+STATIC = replace(COUNT, dynamic={})
 
 
 def broken(x: Tensor) -> tuple[Tensor, ...]:
@@ -40,38 +43,43 @@ def backend(tmp_path: Path) -> AheadOfTime:
     return AheadOfTime(tmp_path, compiler.path, "source", lambda name: None)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AheadOfTime]:
+    """A backend that has compiled COUNT for a single row."""
+    compiler = find_compiler()
+    assert compiler is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aot, "native_operators", list)  # as in a process that has loaded no kernels
+        backend = AheadOfTime(tmp_path_factory.mktemp("graphs"), compiler.path, "source", lambda name: None)
+        backend.make("f", COUNT, example(rows=1))
+        yield backend
+
+
 def example(rows: int = 3) -> list[Tensor]:
     return [torch.randn(rows, 5), torch.ones(rows, 1)]
 
 
-def test_a_compiled_graph_does_what_the_function_does_and_is_found_again_on_disk(backend: AheadOfTime) -> None:
-    graph = backend.make("f", COUNT, example())
-    x, seen = example()
-    seen_eagerly = seen.clone()
+@pytest.mark.parametrize("rows", [1, 6, 9, 4])  # torch alone would take the length of 1 as a constant
+def test_a_compiled_graph_does_what_the_function_does_for_every_length_of_a_dynamic_dimension(
+    compiled: AheadOfTime, rows: int
+) -> None:
+    x, seen = example(rows)
+    graph, seen_eagerly = compiled.make("f", COUNT, [x, seen]), seen.clone()
     for _ in range(3):
         got, want = graph([x, seen]), Eager().make("f", COUNT, [])([x, seen_eagerly])
         torch.testing.assert_close(list(got), list(want))
-    assert seen.flatten().tolist() == [4.0] * 3
-
-    assert backend.builds == 1
-    again = AheadOfTime(backend.folder, backend.compiler, backend.source, lambda name: pytest.fail("built again"))
-    again.make("f", COUNT, example())
-    assert again.builds == 0
+    assert seen.flatten().tolist() == [4.0] * rows
+    assert compiled.builds == 1
 
 
-def test_a_graph_found_on_disk_is_loaded_without_the_compiler(
-    backend: AheadOfTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As in the other process; earlier tests may have loaded kernels here.
-    monkeypatch.setattr(aot, "native_operators", list)
-    backend.make("f", COUNT, example())
+def test_a_graph_found_on_disk_is_loaded_without_the_compiler(compiled: AheadOfTime) -> None:
     code = f"""
 import sys
 from pathlib import Path
 import torch
 torch.set_num_threads({torch.get_num_threads()})
 from tests.graphs.test_aot import AheadOfTime, COUNT, example
-again = AheadOfTime(Path({str(backend.folder)!r}), {backend.compiler!r}, {backend.source!r}, print)
+again = AheadOfTime(Path({str(compiled.folder)!r}), {compiled.compiler!r}, {compiled.source!r}, print)
 x, seen = example()
 print(again.make("f", COUNT, [x, seen])([x, seen])[0].shape, again.builds, seen[0, 0].item())
 print(*sys.modules)
@@ -83,7 +91,7 @@ print(*sys.modules)
 
 
 def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    def key(arguments: list[Tensor], source: str = "source", function: StaticFunction = COUNT) -> str:
+    def key(arguments: list[Tensor], source: str = "source", function: StaticFunction = STATIC) -> str:
         return aot._digest("c++", source, function, arguments)
 
     monkeypatch.setattr(aot, "_version", lambda compiler: "one")
@@ -91,7 +99,7 @@ def test_the_key_depends_on_shapes_types_threads_the_processor_and_our_source(mo
     monkeypatch.setattr(aot, "_version", lambda compiler: "two")
     keys.add(key(example()))
     keys.add(key(example(), source="changed"))
-    keys.add(key(example(), function=StaticFunction(count_and_scale, "another")))
+    keys.add(key(example(), function=replace(STATIC, key="another")))
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     keys.add(key(example()))
@@ -120,23 +128,6 @@ def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
         backend.make("broken", StaticFunction.plain(broken), [torch.ones(2)])
     assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []
-
-
-def take_first(x: Tensor, cache: Tensor) -> tuple[Tensor, ...]:
-    cache[:, 0] += x
-    return (cache[:, 0] * 2,)
-
-
-def test_one_graph_serves_every_length_of_a_dynamic_dimension(backend: AheadOfTime) -> None:
-    take = StaticFunction(take_first, "take", dynamic={1: (1,)})
-    for rows in (1, 6, 9, 4):  # torch alone would take the length of 1 as a constant
-        x, cache = torch.randn(3), torch.randn(3, rows)
-        want = cache.clone()
-        want[:, 0] += x
-        (got,) = backend.make("take", take, [x, cache])([x, cache])
-        torch.testing.assert_close(got, want[:, 0] * 2)
-        assert torch.equal(cache, want)
-        assert backend.builds == 1
 
 
 def test_the_key_depends_on_the_available_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from ringkv.engine.engine import LocalEngine
 from ringkv.graphs.graph import StaticFunction
 from ringkv.graphs.inductor import Inductor
 from ringkv.machine.compiler import missing_for_graphs
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from tests.engine import tiny
 
 if missing := missing_for_graphs():

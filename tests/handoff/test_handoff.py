@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ringkv.base.cache_spec import PLAIN_SLOTS, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
 from ringkv.base.kv import KVChoice
@@ -29,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("compiled")  # whose results for a slot do 
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("Llama", {}, {}),
     "sliding": ("Gemma3", GEMMA3, {}),
-    "int8": ("Llama", {}, {"kv_format": "int8", "dtype": "bfloat16", "speculate": 2}),
-    "int4": ("Llama", {}, {"kv_format": "int4", "kv_format_skip": 1, "dtype": "bfloat16"}),
+    "int8": ("Llama", {}, {"slot_format": SlotFormat("int8"), "dtype": "bfloat16", "speculate": 2}),
+    "int4": ("Llama", {}, {"slot_format": SlotFormat("int4", skip=1), "dtype": "bfloat16"}),
     "latents": ("DeepseekV3", LATENT, {}),
 }
 
@@ -144,7 +145,7 @@ def test_engines_of_other_settings_have_other_fingerprints(one_engine: EngineCon
         replace(one_engine, dtype="float16"),
         replace(one_engine, weights="int8"),
         replace(one_engine, activations="int8"),
-        replace(one_engine, kv_format="int8" if one_engine.kv_format == "plain" else "plain"),
+        replace(one_engine, slot_format=SlotFormat("int8" if one_engine.slot_format == PLAIN_SLOTS else "plain")),
     ]
     assert len({fingerprint(one) for one in [one_engine, *others]}) == 7
     named = [Identity.of(one_engine).refusal(Identity.of(one)).split()[0] for one in others]

@@ -2,9 +2,9 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,51 +16,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from ringkv.base.cache_spec import FETCH_COUNTS, CacheSpec, PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.zip_sizes import ZipSizes
-from ringkv.cache.formats.registry import storage
-from ringkv.kernels.encoded_attend import EncodedPlanes
-from ringkv.kernels.gpu.append_token import append_token
-from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
-from ringkv.kernels.gpu.attend_bytes import attend_bytes
-from ringkv.kernels.gpu.attend_chunks import attend_chunks
-from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
-from ringkv.kernels.gpu.attend_split import attend_split
-from ringkv.kernels.gpu.cache_split import cache_split
-from ringkv.kernels.gpu.complete_page import complete_page
-from ringkv.kernels.gpu.encoded_latent_split import encoded_latent_split
-from ringkv.kernels.gpu.encoded_latents import LatentPlanes
-from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
-from ringkv.kernels.gpu.heads_split import heads_split
-from ringkv.kernels.gpu.latent_prefill import latent_prefill
-from ringkv.kernels.gpu.latent_split import latent_split
-from ringkv.kernels.gpu.merge_latents import merge_latents
-from ringkv.kernels.gpu.merge_splits import merge_splits
-from ringkv.kernels.gpu.move_pages import move_pages
-from ringkv.kernels.gpu.pages_split import pages_split
-from ringkv.kernels.gpu.place_pages import place_pages
-from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
-from ringkv.kernels.gpu.rank_pairs import rank_pairs
-from ringkv.kernels.gpu.rotate_queries import rotate_queries
-from ringkv.kernels.gpu.score_pages import score_pages
-from ringkv.kernels.gpu.select_pages import select_pages
-from ringkv.kernels.gpu.sum_experts import sum_experts
-from ringkv.kernels.gpu.tiling import H100, Chip
-from ringkv.kernels.gpu.top_k_experts import top_k_experts
-from ringkv.kernels.gpu.write_latent import write_latent
-from ringkv.kernels.gpu.write_token import write_token
+from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS, Encoding
+from ringkv.kernels.gpu.tiling import chip
+from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
 from ringkv.kernels.zip_slots import allocate
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}  # limit of one program, by compute capability
-KERNELS = (
-    *(attend_split, cache_split, merge_splits, latent_split, latent_prefill),
-    *(heads_split, complete_page, score_pages, select_pages, place_pages, move_pages, pages_split),
-    *(write_token, rotate_queries, attend_bytes, attend_nibbles),
-    *(write_latent, encoded_latent_split, merge_latents),
-    *(append_token, attend_buffer, attend_chunks, note_attention),
-    *(top_k_experts, rank_pairs, count_pairs, place_pairs, gated_tile, down_tile, sum_experts),
-)
-CHIPS = {80: Chip(108, 164 << 10, 8), 90: H100, 100: Chip(148, 228 << 10, 10)}
+PROCESSORS = {80: 108, 90: 132, 100: 148}
+SLOTS, HEADS, ROWS, CAPACITY, PAGE, PLACES, EXACT = 6, 2, 3, 4096, 32, 20, 4
 THREADS = 1024
 
 Grid = tuple[int, int, int]
@@ -102,23 +67,33 @@ def absent_device(capability: int) -> Iterator[Absent]:
     """Inside the context, operators on fake CUDA tensors compile their kernels for this compute capability."""
     before, absent = driver._active, Absent(capability)
     driver.set_active(absent)
+    chip.cache_clear()
     try:
         with (
             FakeTensorMode(),
             patch.object(FakeTensor, "data_ptr", lambda _: 0),  # Triton checks its alignment
-            patch("ringkv.kernels.gpu.decode_attend.chip", lambda _: H100),
-            patch("ringkv.kernels.gpu.heads_attend.chip", lambda _: H100),
-            patch("ringkv.kernels.gpu.encoded_attend.chip", lambda _: CHIPS[capability]),
-            patch("ringkv.kernels.gpu.zip_attend.chip", lambda _: CHIPS[capability]),
-            patch("ringkv.kernels.gpu.experts.chip", lambda _: CHIPS[capability]),
-            patch("ringkv.kernels.gpu.latent_attend.chip", lambda _: CHIPS[capability]),
-            patch("ringkv.kernels.gpu.encoded_latents.chip", lambda _: CHIPS[capability]),
+            patch("torch.cuda.get_device_properties", lambda _: _properties(capability)),
         ):
             yield absent
     finally:
         driver.set_active(before)
-        for kernel in KERNELS:
+        chip.cache_clear()
+        for kernel in _kernels():
             kernel.device_caches.pop(capability, None)
+
+
+def _properties(capability: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        multi_processor_count=PROCESSORS[capability],
+        shared_memory_per_multiprocessor=SHARED_BYTES[capability] + 1024,
+        major=capability // 10,
+    )
+
+
+def _kernels() -> list[triton.JITFunction[Any]]:
+    """Return the Triton functions of all kernels that are loaded."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("ringkv.kernels.gpu.")]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, triton.JITFunction)]
 
 
 def stack_bytes(kernel: Any, folder: Path) -> int:
@@ -131,92 +106,67 @@ def stack_bytes(kernel: Any, folder: Path) -> int:
     return int(found)
 
 
-def inputs(
-    dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
-) -> list[torch.Tensor]:
-    """Return q, k, v, keys, values, slot, entry, live of `decode_attend`, with 2 * rows slots, in `absent_device`."""
-    planes = [(2 * rows, heads, capacity, width)] * 2
-    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
-    return [*_tensors(shapes, dtype), *_tensors([(rows,)] * 3, torch.int32)]
+def step(
+    encoding: PlaneFormat,
+    reading: str,
+    dtype: torch.dtype,
+    groups: int,
+    width: int,
+    heads: int = HEADS,
+    capacity: int = CAPACITY,
+    page: int = PAGE,
+    places: int = PLACES,
+) -> tuple[Any, ...]:
+    """Return q, k, v, slots and rows of a step, in `absent_device`."""
+    vectors = [_empty(ROWS, heads, *shape, width, dtype=dtype) for shape in ((groups,), (), ())]
+    shape = (SLOTS, 1, heads * capacity) if reading == "ragged" else (SLOTS, heads, capacity)
+    planes = [part for _ in "kv" for part in _planes(ENCODINGS[encoding], shape, width, dtype)]
+    slots = Slots(encoding, tuple(planes), _centers(ENCODINGS[encoding], heads, width))
+    if reading == "ragged":
+        slots = slots._replace(reading=Ragged(_empty(SLOTS, heads, 2)))
+    if reading in ("pages", "residents"):
+        digests = _empty(SLOTS, heads, capacity // page, 2, width, dtype=dtype)
+        pins = _empty(*digests.shape[:3], dtype=torch.float32)
+        slots = slots._replace(reading=Pages(digests, pins, _empty(SLOTS, 4)))
+    if reading == "residents":
+        on_device = [_empty(SLOTS, heads, places * page, width, dtype=dtype) for _ in "kv"]
+        maps = _empty(SLOTS, heads, capacity // page), _empty(SLOTS, heads, places), _empty(SLOTS, heads)
+        slots = slots._replace(reading=slots.reading._replace(residents=Residents(*on_device, *maps)))
+    return *vectors, slots, _rows(ROWS)
 
 
-def heads_inputs(dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2) -> list[torch.Tensor]:
-    """Return q, k, v, keys, values, places, slot, entry, live of `decode_attend_heads`."""
-    planes = [(2 * rows, 1, heads * 4096 * 4, width)] * 2
-    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
-    return [*_tensors(shapes, dtype), *_tensors([(2 * rows, heads, 2), *[(rows,)] * 3], torch.int32)]
+def latent_step(
+    encoding: PlaneFormat, dtype: torch.dtype, groups: int, width: int, rows: int = 8, capacity: int = 8192
+) -> tuple[Any, ...]:
+    """Return q, k, v, slots and rows of a step over latents."""
+    vectors = [_empty(rows, 1, *shape, width, dtype=dtype) for shape in ((groups,), ())]
+    planes = _planes(LATENT_ENCODINGS[encoding], (2 * rows, 1, capacity), width, dtype)
+    centers = _centers(LATENT_ENCODINGS[encoding], 1, width, 2 * rows)
+    return *vectors, None, Slots(encoding, tuple(planes), centers), _rows(rows)
 
 
-def pages_inputs(
-    dtype: torch.dtype, groups: int, width: int, page: int = 32, rows: int = 3, heads: int = 2, capacity: int = 4096
-) -> list[torch.Tensor]:
-    """Return q, k, v, keys, values, digests, pins, counts, slot, entry, live of `decode_attend_pages`."""
-    planes = [(2 * rows, heads, capacity, width)] * 2
-    shapes = [(rows, heads, groups, width), *[(rows, heads, width)] * 2, *planes]
-    digests = (2 * rows, heads, capacity // page, 2, width)
-    pins = _tensors([digests[:3]], torch.float32)
-    return [*_tensors([*shapes, digests], dtype), *pins, *_tensors([(2 * rows, 5), *[(rows,)] * 3], torch.int32)]
-
-
-def recall_inputs(
-    dtype: torch.dtype, groups: int, width: int, page: int = 32, heads: int = 2, capacity: int = 4096, places: int = 20
-) -> list[torch.Tensor]:
-    """Return q, k, v, keys and values of the host, digests, pins, counts, residents, slot, entry, live."""
-    q, k, v, *hosts, digests, pins, counts, slot, entry, live = pages_inputs(
-        dtype, groups, width, page, heads=heads, capacity=capacity
-    )
-    slots = counts.shape[0]
-    planes = _tensors([(slots, heads, places * page, width)] * 2, dtype)
-    counts_of_maps = capacity // page, places, places, FETCH_COUNTS
-    maps = _tensors([(slots, heads, count) for count in counts_of_maps], torch.int32)
-    return [q, k, v, *hosts, digests, pins, counts, *planes, *maps, slot, entry, live]
-
-
-def cache_inputs(
-    dtype: torch.dtype, fresh: int, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
-) -> list[torch.Tensor]:
-    """Return q, keys, values, slot, holes, live of `cache_attend`."""
-    planes = [(2 * rows, heads, capacity, width)] * 2
-    shapes = [(rows, heads, fresh * groups, width), *planes]
-    return [*_tensors(shapes, dtype), *_tensors([(rows,), (rows, fresh), (rows,)], torch.int32)]
-
-
-def encoded_inputs(
-    name: PlaneFormat, dtype: torch.dtype, groups: int, width: int, exact: int, rows: int = 3, heads: int = 2
-) -> list[Any]:
-    """Return q, k, v, the planes, centers with `exact` first keys, slot, entry, live of `encoded_attend`."""
-    vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
-    shape = 2 * rows, heads, 4096, width
-    allocate = partial(torch.empty, device="cuda")
-    both = CacheSpec.grouped(heads, width).stored_as(name).planes
-    planes = [part for plane in both for part in storage(plane).allocate(shape, allocate)]
-    (centers,) = _tensors([(2 * rows, heads, (1 + exact) * width)], torch.float32)
-    return [*vectors, EncodedPlanes(*planes, centers), *_tensors([(rows,)] * 3, torch.int32)]
-
-
-def latent_inputs(
-    name: PlaneFormat, dtype: torch.dtype, groups: int, width: int, exact: int = 4, rows: int = 8, capacity: int = 8192
-) -> list[Any]:
-    """Return q, k, the planes, slot, entry, live of attention over encoded latents, with 2 * rows slots."""
-    vectors = _tensors([(rows, 1, groups, width), (rows, 1, width)], dtype)
-    (plane,) = CacheSpec.latent(width, 0).stored_as(name).planes
-    parts = storage(plane).allocate((2 * rows, 1, capacity, width), partial(torch.empty, device="cuda"))
-    (centers,) = _tensors([(2 * rows, 1, (1 + exact) * width)], torch.float32)
-    return [*vectors, LatentPlanes(*parts, centers), *_tensors([(rows,)] * 3, torch.int32)]
-
-
-def zip_inputs(
-    dtype: torch.dtype, groups: int, width: int, rows: int = 3, heads: int = 2, capacity: int = 4096
-) -> list[torch.Tensor]:
-    """Return q, k, v, the slots, slot, live of `decode_attend_zip`, without an entry."""
-    vectors = _tensors([(rows, heads, groups, width), *[(rows, heads, width)] * 2], dtype)
+def zip_step(dtype: torch.dtype, groups: int, width: int) -> tuple[Any, ...]:
+    """Return q, k, v, slots and rows of a step over slots in chunks."""
+    vectors = [_empty(ROWS, HEADS, *shape, width, dtype=dtype) for shape in ((groups,), (), ())]
 
     def new(shape: tuple[int, ...], dtype: torch.dtype = dtype) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device="cuda")
+        return _empty(*shape, dtype=dtype)
 
-    slots = allocate((2 * rows, heads), width, ZipSizes.of(capacity), new)
-    return [*vectors, *slots, *_tensors([(rows,)] * 2, torch.int32)]
+    slots = allocate((SLOTS, HEADS), width, ZipSizes.of(CAPACITY), new)
+    return *vectors, Slots("zipcache", tuple(slots)), _rows(ROWS)
 
 
-def _tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
-    return [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
+def _planes(encoding: Encoding, shape: tuple[int, ...], width: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [_empty(*shape, *part.shape(width), dtype=part.dtype or dtype) for part in encoding.parts]
+
+
+def _centers(encoding: Encoding, heads: int, width: int, slots: int = SLOTS) -> torch.Tensor | None:
+    return _empty(slots, heads, (1 + EXACT) * width, dtype=torch.float32) if encoding.has_centers else None
+
+
+def _rows(count: int) -> Rows:
+    return Rows(*(_empty(count) for _ in range(3)))
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")

@@ -7,7 +7,7 @@ import pytest
 
 from ringkv.kernels import native
 from ringkv.machine.compiler import find_compiler
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from tests.kernels.interpreted import interpreter
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import time
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -118,9 +117,7 @@ def test_a_kernel_build_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no such type"):
             native.load(str(compiler), cache, builds)
-        runs = (tmp_path / "runs").read_text()
-    time.sleep(0.1)  # compilers that were started beside the first one
-    assert len(runs.split()) <= len(list(native.SOURCES.glob("*.cpp")))
+    assert (tmp_path / "runs").read_text() == "x\n"
     assert "to try again" in str(native.failure(str(compiler), cache))
     builds.assert_called_once_with()
 

@@ -9,7 +9,7 @@ import pytest
 from ringkv.kernels import native
 from ringkv.kernels.collective import shared_memory
 from ringkv.machine.compiler import find_compiler
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 
 PROGRAM = Path(__file__).with_name("rank_program.py")
 

@@ -1,22 +1,21 @@
 """Decode attention over slots in 4 and 2 bits, against float64 attention over the decoded tokens."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
 from ringkv.base.zip_sizes import CHUNK
-from ringkv.kernels.decode_attend import WIDTH_STEP
-from ringkv.kernels.decode_attend_zip import decode_attend_zip, reference
-from ringkv.kernels.library import is_native
-from ringkv.kernels.zip_slots import BUFFERED, FIRST, ZipSlots, places
+from ringkv.kernels import decode_attend_reference
+from ringkv.kernels.constants import BUFFERED, FIRST, WIDTH_STEP
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.slots import Rows, Slots
+from ringkv.kernels.zip_slots import ZipSlots, places
 from ringkv.kernels.zip_tokens import append, decoded
+from tests.kernels.steps import Attend
 from tests.kernels.zip_slots import filled, made
 
 pytestmark = pytest.mark.usefixtures("compiled")
-Attend = Callable[..., tuple[Tensor, Tensor]]
-WAYS: dict[str, Attend] = {"operator": decode_attend_zip, "reference": reference}
+WAYS: dict[str, Attend] = {"operator": decode_attend, "reference": decode_attend_reference.decode_attend}
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 SHAPES = [
     (2, 6, 128, [(800, 700), (0, 0), (3, 3)]),
@@ -27,10 +26,12 @@ SHAPES = [
 ]
 
 
-def arguments(way: str, q: Tensor, k: Tensor, v: Tensor, slots: ZipSlots, slot: Tensor, live: Tensor) -> list[object]:
-    """Return the arguments: the operator has one for an entry, which it does not use."""
-    entry = [] if way == "reference" else [torch.zeros_like(slot)]
-    return [q, k, v, *slots, slot, *entry, live, q.shape[-1] ** -0.5]
+def attend(
+    way: str, q: Tensor, k: Tensor, v: Tensor, slots: ZipSlots, slot: Tensor, live: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run a step. Its entries are not used."""
+    rows = Rows(slot, torch.full_like(slot, -1), live)
+    return WAYS[way](q, k, v, Slots("zipcache", tuple(slots)), rows, q.shape[-1] ** -0.5)
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ def test_it_equals_attention_over_the_decoded_tokens(
     k, v = (torch.randn(rows, heads, width).to(dtype) for _ in range(2))
     live = torch.tensor([n + 1 if n else 0 for n, _ in prompts], dtype=torch.int32)
     twin = ZipSlots(*(tensor.clone() for tensor in slots))
-    out, lse = WAYS[way](*arguments(way, q, k, v, slots, slot, live))
+    out, lse = attend(way, q, k, v, slots, slot, live)
     for row, (at, count) in enumerate(zip(slot.tolist(), live.tolist(), strict=True)):
         if not count:
             assert not out[row].any()
@@ -121,7 +122,7 @@ def test_a_full_buffer_is_encoded_like_the_reference_does_it(way: str) -> None:
     for seed in range(2):
         torch.manual_seed(seed)
         q, k, v = torch.randn(2, 2, 3, 64), torch.randn(2, 2, 64), torch.randn(2, 2, 64)
-        WAYS[way](*arguments(way, q, k, v, slots, slot, live))
+        attend(way, q, k, v, slots, slot, live)
         for at in range(2):
             append(twin.of(at), k[at], v[at], int(live[at]))
             twin.attention[at] = slots.attention[at]
@@ -139,13 +140,9 @@ def test_a_row_has_the_same_bits_beside_any_neighbours(way: str) -> None:
     q, k, v = torch.randn(3, 2, 6, 64), torch.randn(3, 2, 64), torch.randn(3, 2, 64)
     slot, live = torch.arange(3, dtype=torch.int32), torch.tensor([801, 21, 334], dtype=torch.int32)
     twin = ZipSlots(*(tensor.clone() for tensor in slots))
-    together, _ = WAYS[way](*arguments(way, q, k, v, twin, slot, live))
+    together, _ = attend(way, q, k, v, twin, slot, live)
     for row in range(3):
         one = slice(row, row + 1)
-        alone, _ = WAYS[way](*arguments(way, q[one], k[one], v[one], slots, slot[one], live[one]))
+        alone, _ = attend(way, q[one], k[one], v[one], slots, slot[one], live[one])
         assert torch.equal(alone[0], together[row])
     assert all(torch.equal(one.nan_to_num(-1), two.nan_to_num(-1)) for one, two in zip(slots, twin, strict=True))
-
-
-def test_a_kernel_is_compiled() -> None:
-    assert is_native("decode_attend_zip")

@@ -12,9 +12,9 @@ if find_spec("triton") is None:
 from ringkv.kernels.gpu.append_token import append_token
 from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_chunks import attend_chunks
+from ringkv.kernels.gpu.decode_attend import decode_attend
 from ringkv.kernels.gpu.merge_splits import merge_splits
-from ringkv.kernels.gpu.zip_attend import decode_attend_zip
-from tests.kernels.compiled import absent_device, stack_bytes, zip_inputs
+from tests.kernels.compiled import absent_device, stack_bytes, zip_step
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 KERNELS = (append_token, attend_buffer, attend_chunks, merge_splits, note_attention)
@@ -30,8 +30,8 @@ def test_all_kernels_compile_and_spill_next_to_nothing(
     capability: int, dtype: torch.dtype, width: int, groups: int, tmp_path: Path
 ) -> None:
     with absent_device(capability) as absent:
-        inputs = zip_inputs(dtype, groups, width)
-        out, lse = decode_attend_zip(*inputs, 0.1)
+        inputs = zip_step(dtype, groups, width)
+        out, lse = decode_attend(*inputs, 0.1)
         assert (out.shape, lse.shape) == (inputs[0].shape, inputs[0].shape[:3])
         launched = [name for name, _ in absent.launches]
         assert launched == [kernel.fn.__name__ for kernel in KERNELS[:3] + KERNELS[2:]]

@@ -7,6 +7,7 @@ from torch import Tensor
 from ringkv.kernels.absorb import absorb
 from ringkv.kernels.expanded_attend import BLOCK, Expansion, expanded_attend, reference
 from ringkv.kernels.formats import FORMATS, unpack
+from ringkv.kernels.latent_attend import StagedLatents
 from ringkv.kernels.latent_pass import EXPANDED_ROWS, prefill_attend_expanded
 from ringkv.kernels.library import is_native
 from ringkv.kernels.partial import Partial
@@ -38,10 +39,12 @@ class Pass:
         self.latents = torch.randn(1, staged, ENTRY).to(dtype)
         self.window = torch.zeros(4, 1, HEADS, 8, ENTRY).to(dtype)
 
+    @property
+    def staged(self) -> StagedLatents:
+        return StagedLatents(self.latents, self.window, table(self.segments))
+
     def run(self) -> Partial:
-        return prefill_attend_expanded(
-            self.q, self.k, self.latents, self.window, table(self.segments), SCALE, self.expansion
-        )
+        return prefill_attend_expanded(self.q, self.k, self.staged, SCALE, self.expansion)
 
     def want(self, segment: Segment) -> Partial:
         """out [T, H, V] and lse [T, H] in float64, from keys and values of all that the segment sees."""

@@ -5,9 +5,11 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.by_head import by_head
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import experts
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
 from ringkv.kernels.linear import gated, linear
+from ringkv.kernels.norm import RMSNorm
 from tests.kernels.products import EPS, normalised, random_bf16
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -35,7 +37,7 @@ def choices(rows: int) -> tuple[Tensor, Tensor]:
 def test_a_graph_has_one_operator_for_all_experts(form: str) -> None:
     class Module(torch.nn.Module):
         def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-            return experts(x, chosen, weights, *matrices, COUNT, None, 0.0, x)
+            return experts(x, chosen, weights, ExpertStack(*matrices, COUNT), x)
 
     matrices, given = stacks(form), (random_bf16(8, HIDDEN), *choices(8))
     graph = torch.export.export(Module(), given)
@@ -57,7 +59,7 @@ MIXED = [("int8-groups-a8", "w8a8"), ("int4", "int8-groups")]
 def test_each_row_is_the_weighted_sum_of_its_experts(rows: int, form: str, second_form: str) -> None:
     x, norm, residual, (chosen, weights) = inputs(rows)
     gate_up, down = stacks(form)[0], stacks(second_form)[1]
-    found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
+    found = experts(x, chosen, weights, ExpertStack(gate_up, down, COUNT), residual, RMSNorm(norm, EPS))
     want = residual.double()
     for row in range(rows):
         for expert, weight in zip(chosen[row].tolist(), weights[row].tolist(), strict=True):
@@ -75,7 +77,7 @@ def test_an_expert_rounds_its_rows_to_the_bits_that_a_dense_network_does(form: s
     x, norm, residual, (chosen, weights) = inputs(40)
     gate_up, down = stacks(form)
     chosen, weights = torch.ones_like(chosen[:, :1]), torch.ones_like(weights[:, :1])
-    found = experts(x, chosen, weights, gate_up, down, COUNT, norm, EPS, residual)
+    found = experts(x, chosen, weights, ExpertStack(gate_up, down, COUNT), residual, RMSNorm(norm, EPS))
     between = gated(x, gate_up.chunk(COUNT)[1], None, norm, EPS)
     want = linear(between, down.chunk(COUNT)[1].contiguous(), dtype=torch.float32) + residual
     torch.testing.assert_close(found, want.bfloat16(), atol=1e-6, rtol=2**-7)
@@ -86,8 +88,8 @@ def test_an_expert_rounds_its_rows_to_the_bits_that_a_dense_network_does(form: s
 def test_experts_with_biases_and_clamped_gates(rows: int, form: str) -> None:
     x, (chosen, weights), (gate_up, down) = random_bf16(rows, HIDDEN), choices(rows), stacks(form)
     first_bias, second_bias = 8 * random_bf16(COUNT * 2 * BETWEEN), random_bf16(COUNT * HIDDEN)
-    like = (None, EPS, torch.zeros_like(x), "clamped_swiglu", 0.0)
-    found = experts(x, chosen, weights, gate_up, down, COUNT, *like, first_bias, second_bias)
+    stack = ExpertStack(gate_up, down, COUNT, "clamped_swiglu", first_bias, second_bias)
+    found = experts(x, chosen, weights, stack, torch.zeros_like(x))
     want = torch.zeros_like(x).double()
     for row in range(rows):
         for expert, weight in zip(chosen[row].tolist(), weights[row].tolist(), strict=True):
@@ -107,13 +109,15 @@ def test_two_halves_of_the_experts_add_up_to_all_of_them(rows: int, form: str) -
 
     def run(first: int, stop: int, rest: Tensor) -> Tensor:
         own = [torch.cat(one.chunk(COUNT)[first:stop]) for one in (gate_up, down)]
-        return experts(x, chosen - first, weights, *own, stop - first, norm, EPS, rest).double()
+        return experts(x, chosen - first, weights, ExpertStack(*own, stop - first), rest, RMSNorm(norm, EPS)).double()
 
     zeros = torch.zeros_like(residual)
     parts, whole = run(0, 2, zeros) + run(2, 6, residual), run(0, COUNT, residual)
     torch.testing.assert_close(parts, whole, atol=0.02, rtol=1e-2)
     nowhere = chosen + COUNT * (2 * torch.randint(2, chosen.shape) - 1)  # each below the first expert or after the last
-    assert torch.equal(experts(x, nowhere, weights, gate_up, down, COUNT, norm, EPS, residual), residual)
+    assert torch.equal(
+        experts(x, nowhere, weights, ExpertStack(gate_up, down, COUNT), residual, RMSNorm(norm, EPS)), residual
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,12 +128,11 @@ def test_two_halves_of_the_experts_add_up_to_all_of_them(rows: int, form: str) -
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form: str, rows: tuple[int, int]) -> None:
     few, many = rows
     x, residual, (chosen, weights) = random_bf16(many, HIDDEN), random_bf16(many, HIDDEN), choices(many)
-    gate_up, down = stacks(form)
+    matrices = stacks(form)
 
     def run(count: int) -> Tensor:
-        return experts(
-            x[:count], chosen[:count], weights[:count], gate_up, down, COUNT, None, EPS, residual[:count].contiguous()
-        )
+        here = (part[:count] for part in (x, chosen, weights))
+        return experts(*here, ExpertStack(*matrices, COUNT), residual[:count].contiguous())
 
     assert torch.equal(run(few), run(many)[:few])
 

@@ -12,6 +12,8 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+from ringkv.base.router import Router
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.experts import experts
@@ -20,12 +22,13 @@ from ringkv.kernels.gpu.rank_pairs import rank_pairs
 from ringkv.kernels.gpu.route import route
 from ringkv.kernels.gpu.sort_by_expert import FEW
 from ringkv.kernels.gpu.sum_experts import sum_experts
+from ringkv.kernels.gpu.tiling import chip
 from ringkv.kernels.gpu.top_k_experts import top_k_experts
-from tests.kernels.compiled import CHIPS, absent_device, stack_bytes
+from tests.kernels.compiled import absent_device, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-GROUPED = {"deepseek-v3": (True, True, 2.5, 8, 4, 2, 0)}  # the router's settings
+GROUPED = {"deepseek-v3": Router(256, 8, is_sigmoid=True, scale=2.5, groups=8, kept_groups=4, best=2)}
 ACTIVATION = {"gpt-oss": "clamped_swiglu"}
 SHAPES = {  # experts, chosen, hidden, between
     "gpt-oss": (32, 4, 2880, 2880),
@@ -42,10 +45,10 @@ def run(shape: str, rows: int, dtype: torch.dtype) -> None:
         return torch.empty(sizes, dtype=of, device="cuda")
 
     logits, correction = empty(rows, count + 32, of=FP32), empty(count, of=FP32)
-    choice = route(logits, correction, count, chosen, *GROUPED.get(shape, (False, True, 1.0, 1, 1, 1, 1)))[:2]
+    choice = route(logits, correction, GROUPED.get(shape, Router(count, chosen)), int(shape not in GROUPED))[:2]
     x, stacks = empty(rows, hidden), (empty(count * 2 * between, hidden), empty(count * hidden, between))
     biases = (empty(count * 2 * between), empty(count * hidden)) if shape == "gpt-oss" else (None, None)
-    out = experts(x, *choice, *stacks, count, x, ACTIVATION.get(shape, "silu"), *biases)
+    out = experts(x, *choice, ExpertStack(*stacks, count, ACTIVATION.get(shape, "silu"), *biases), x)
     assert (out.shape, out.dtype) == (x.shape, dtype)
 
 
@@ -69,7 +72,7 @@ def test_it_compiles_within_the_shared_memory_of_its_tiling_and_spills_nothing(
         launches = dict(absent.launches)
         for kernel, width, matrices in ((gated_tile, between, 2), (down_tile, hidden, 1)):
             (made,) = absent.made(kernel)
-            cut = expert_tiling(tall, tiles, width, matrices, dtype.itemsize, CHIPS[capability])
+            cut = expert_tiling(tall, tiles, width, matrices, dtype.itemsize, chip(torch.device("cuda")))
             columns = -(-width // cut.columns)
             assert launches.pop(made.metadata.name) == ((tiles, columns, 1) if matrices == 2 else (columns, tiles, 1))
             assert made.metadata.shared <= cut.shared_bytes(matrices, dtype.itemsize)

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from itertools import combinations_with_replacement, pairwise
 from math import ceil
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,9 +17,11 @@ from torch import Tensor
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import reference
 from ringkv.kernels.gpu.expert_tiling import MAX_ROWS, expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.tiling import H100
+from ringkv.kernels.slots import mapped
 from tests.kernels.interpreted import experts as experts_on
 from tests.kernels.interpreted import placed, ranked
 
@@ -27,8 +29,18 @@ HIDDEN, BETWEEN = 80, 48  # not multiples of a tile's columns or depth
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 6e-3, torch.bfloat16: 5e-2}
 
 
-def some(rows: int, count: int, chosen: int, dtype: torch.dtype, activation: str, biased: bool) -> list[Any]:
-    """Return the arguments of `gpu.experts.experts`. The last expert is never chosen, and its weights are NaN."""
+class Inputs(NamedTuple):
+    """The arguments of `gpu.experts.experts`."""
+
+    x: Tensor
+    chosen: Tensor
+    weights: Tensor
+    stack: ExpertStack
+    residual: Tensor
+
+
+def some(rows: int, count: int, chosen: int, dtype: torch.dtype, activation: str, biased: bool) -> Inputs:
+    """Return random inputs. The last expert is never chosen, and its weights are NaN."""
     torch.manual_seed(rows)
     x, residual = torch.randn(rows, HIDDEN).to(dtype), torch.randn(rows, HIDDEN).to(dtype)
     choice = torch.stack([torch.randperm(count - 1)[:chosen].sort().values for _ in range(rows)])
@@ -36,16 +48,14 @@ def some(rows: int, count: int, chosen: int, dtype: torch.dtype, activation: str
     down = (torch.randn(count, HIDDEN, BETWEEN) / BETWEEN**0.5).to(dtype)
     gate_up[-1] = down[-1] = float("nan")
     biases = [4 * torch.randn(count * 2 * BETWEEN).to(dtype), torch.randn(count * HIDDEN).to(dtype)]
-    stacks = gate_up.flatten(0, 1), down.flatten(0, 1)
-    rest = biases if biased else [None, None]
-    return [x, choice, torch.rand(rows, chosen), *stacks, count, residual, activation, *rest]
+    matrices = gate_up.flatten(0, 1), down.flatten(0, 1)
+    stack = ExpertStack(*matrices, count, activation, *(biases if biased else []))
+    return Inputs(x, choice, torch.rand(rows, chosen), stack, residual)
 
 
-def wanted(inputs: list[Any]) -> Tensor:
+def wanted(inputs: Inputs) -> Tensor:
     """Return the reference's result in float32."""
-    inputs = [t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for t in inputs]
-    *products, residual, activation, first, second = inputs
-    return reference(*products, None, 0.0, residual, activation, 0.0, first, second)
+    return reference(*mapped(inputs, lambda tensor: tensor.float() if tensor.is_floating_point() else tensor))
 
 
 @pytest.mark.parametrize(
@@ -79,21 +89,21 @@ def test_it_equals_the_reference_and_reads_only_experts_that_are_chosen(
 def test_experts_outside_the_stack_add_nothing(pool: ProcessPoolExecutor, rows: int, count: int, chosen: int) -> None:
     """Of so many experts, the rank has those from number 2 on; the last is never chosen."""
     inputs = some(rows, count, chosen, torch.float32, "silu", biased=False)
-    own = [stack.chunk(count)[2:] for stack in inputs[3:5]]
-    inputs[1:6] = [inputs[1] - 2, inputs[2], *map(torch.cat, own), count - 2]
+    own = (torch.cat(stack.chunk(count)[2:]) for stack in (inputs.stack.gate_up, inputs.stack.down))
+    inputs = inputs._replace(chosen=inputs.chosen - 2, stack=ExpertStack(*own, count - 2))
     found = pool.submit(experts_on, *inputs).result()
-    assert (inputs[1] < 0).any()
+    assert (inputs.chosen < 0).any()
     torch.testing.assert_close(found, wanted(inputs), atol=1e-5, rtol=1e-5)
-    inputs[1] = torch.full_like(inputs[1], count)
-    assert torch.equal(pool.submit(experts_on, *inputs).result(), inputs[6])
+    inputs.chosen.fill_(count)
+    assert torch.equal(pool.submit(experts_on, *inputs).result(), inputs.residual)
 
 
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(pool: ProcessPoolExecutor) -> None:
     inputs = some(20, 6, 2, torch.bfloat16, "silu", biased=False)
     want = pool.submit(experts_on, *inputs).result()
     others = some(19, 6, 2, torch.bfloat16, "silu", biased=False)
-    for at in (0, 1, 2, 6):
-        inputs[at][:19] = others[at]
+    for name in ("x", "chosen", "weights", "residual"):
+        getattr(inputs, name)[:19] = getattr(others, name)
     found = pool.submit(experts_on, *inputs).result()
     assert torch.equal(found[19], want[19])
     assert not torch.equal(found[:19], want[:19])

@@ -1,8 +1,10 @@
 """The Triton kernels of attention over latents, compiled for each GPU generation by Triton's own compiler."""
 
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,29 +12,33 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-from ringkv.kernels.gpu.latent_attend import decode_attend_latent, prefill_latent, tile, usual_tiling
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels.gpu import encoded_latents
+from ringkv.kernels.gpu.decode_attend import decode_attend
+from ringkv.kernels.gpu.encoded_latents import encoded_tile
+from ringkv.kernels.gpu.latent_attend import prefill_latent, tile, usual_tiling
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
+from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.merge_splits import merge_splits
-from tests.kernels.compiled import absent_device, stack_bytes
+from ringkv.kernels.gpu.rotate_queries import rotate_queries
+from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.write_latent import write_latent
+from tests.kernels.compiled import SHARED_BYTES, absent_device, latent_step, stack_bytes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 WIDTH, SCALE = 576, 0.1
 PRODUCT = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}  # of many rows
+SPILLED = 544  # bytes, of 64 queries: mostly addresses of queries, which a tile's products read again
+
+
+def of_step(inputs: tuple[Any, ...]) -> Step:
+    return Step.of(*inputs, SCALE)
 
 
 def empty(*sizes: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(sizes, dtype=dtype, device="cuda")
-
-
-def step(dtype: torch.dtype, groups: int, rows: int = 8, capacity: int = 8192) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch a step in `absent_device`; return its queries and latents."""
-    q, k = empty(rows, 1, groups, WIDTH, dtype=dtype), empty(rows, 1, WIDTH, dtype=dtype)
-    latents = empty(2 * rows, 1, capacity, WIDTH, dtype=dtype)
-    out, lse = decode_attend_latent(q, k, latents, *(empty(rows, dtype=torch.int32) for _ in range(3)), SCALE)
-    assert (out.shape, lse.shape) == (q.shape, q.shape[:3])
-    return q, latents
 
 
 @pytest.mark.parametrize(
@@ -46,14 +52,48 @@ def test_a_step_compiles_within_the_shared_memory_that_its_tiling_predicts_and_s
     capability: int, dtype: torch.dtype, groups: int, spilled: int, tmp_path: Path
 ) -> None:
     with absent_device(capability) as absent:
-        q, latents = step(dtype, groups)
+        inputs = latent_step("plain", dtype, groups, WIDTH)
+        out, lse = decode_attend(*inputs, SCALE)
+        assert (out.shape, lse.shape) == (inputs[0].shape, inputs[0].shape[:3])
         assert [name for name, _ in absent.launches] == ["latent_split", "merge_splits"]
         (made,), (merge,) = absent.made(latent_split), absent.made(merge_splits)
-        predicted = usual_tiling(q, latents).shared_bytes(tile(q))
+        predicted = usual_tiling(inputs[0], inputs[3].planes[0]).shared_bytes(tile(inputs[0]))
         assert 0.7 * predicted <= made.metadata.shared <= predicted
         assert [stack_bytes(one, tmp_path) for one in (made, merge)] == [spilled, 0]
         assert "cp.async.cg.shared.global" in made.asm["ptx"]
         assert dtype == FP32 or any(name in made.asm["ptx"] for name in ("mma.sync", "wgmma.mma_async"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capability", "encoding", "dtype", "groups", "width"),
+    [
+        *((80, "int8", BF16, 128, WIDTH), (80, "int4", FP16, 16, WIDTH)),
+        *((90, "int8", BF16, 128, WIDTH), (90, "int8", BF16, 16, WIDTH), (90, "int4", FP32, 20, 160)),
+        *((100, "int8", FP16, 20, 96), (100, "int4", BF16, 128, WIDTH)),
+    ],
+)
+def test_all_kernels_of_encoded_latents_compile_use_the_predicted_memory_and_spill_next_to_nothing(
+    capability: int, encoding: PlaneFormat, dtype: torch.dtype, groups: int, width: int, tmp_path: Path
+) -> None:
+    with absent_device(capability) as absent:
+        inputs = latent_step(encoding, dtype, groups, width)
+        out, lse = decode_attend(*inputs, SCALE)
+        assert (out.shape, lse.shape) == (inputs[0].shape, inputs[0].shape[:3])
+        names = ["write_latent", "rotate_queries", "latent_split", "merge_latents"]
+        assert [launched for launched, _ in absent.launches] == names
+        (made,), (written,) = absent.made(latent_split), absent.made(write_latent)
+        padded = encoded_tile(of_step(inputs))
+        predicted = encoded_latents.usual_tiling(of_step(inputs)).shared_bytes(padded)
+        assert 0.7 * predicted <= made.metadata.shared <= min(1.2 * predicted, SHARED_BYTES[capability])
+        assert "cp.async" in made.asm["ptx"]
+        assert dtype == FP32 or any(one in made.asm["ptx"] for one in ("mma.sync", "wgmma.mma_async", "tcgen05.mma"))
+        if capability < 100:  # Triton's cuobjdump is older
+            kernels = (write_latent, rotate_queries, merge_latents)
+            assert {stack_bytes(one, tmp_path) for kernel in kernels for one in absent.made(kernel)} == {0}
+            assert stack_bytes(made, tmp_path) <= (SPILLED if padded.rows == 64 else 0)
+        assert "div.rn.f32" in written.asm["ptx"]
+        assert "fma" not in written.asm["ptx"]  # torch rounds a product before it adds
 
 
 @pytest.mark.parametrize(("capability", "dtype"), [(80, BF16), (90, BF16), (90, FP32), (100, FP16)])
@@ -72,14 +112,23 @@ def test_prefill_compiles_and_spills_next_to_nothing(capability: int, dtype: tor
 def test_one_compilation_serves_every_number_of_slots_and_entries() -> None:
     with absent_device(90) as absent:
         for rows, capacity in ((1, 512), (2, 40000), (60, 1 << 20)):
-            step(BF16, 16, rows, capacity)
+            decode_attend(*latent_step("plain", BF16, 16, WIDTH, rows, capacity), SCALE)
         assert [len(absent.made(kernel)) for kernel in (latent_split, merge_splits)] == [1, 1]
 
 
-def test_slots_and_partial_results_are_addressed_with_64_bits() -> None:
+@pytest.mark.parametrize("encoding", ["plain", "int8"])
+def test_slots_and_partial_results_are_addressed_with_64_bits(encoding: PlaneFormat) -> None:
     with absent_device(90) as absent:
-        step(BF16, 16)
-        (made,) = absent.made(latent_split)
-        for kind, least in (("bf16", 1), ("f32", 2)):  # a slot's latents; outputs and log-sum-exps
-            offsets = re.findall(rf"tt\.addptr .*!tt\.ptr<{kind}>>?, (?:tensor<[\dx]*)?(i\d+)", made.asm["ttir"])
+        inputs = latent_step(encoding, BF16, 16, 96)
+        merge = merge_splits if encoding == "plain" else merge_latents
+        cut = encoded_latents.usual_tiling(of_step(inputs)) if encoding == "int8" else None
+        for splits in (1, 2, 16, 37) if cut else (1,):
+            decode_attend(*inputs, SCALE, cut and replace(cut, splits=splits))
+        (made,), (merged,) = absent.made(latent_split), absent.made(merge)
+        for kernel, kind, least in (
+            (made, "bf16" if encoding == "plain" else "i16", 1),
+            (made, "f32", 2),
+            (merged, "f32", 2),
+        ):
+            offsets = re.findall(rf"tt\.addptr .*!tt\.ptr<{kind}>>?, (?:tensor<[\dx]*)?(i\d+)", kernel.asm["ttir"])
             assert offsets.count("i64") >= least

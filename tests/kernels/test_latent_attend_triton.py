@@ -1,4 +1,4 @@
-"""The Triton kernels of attention over latents in Triton's interpreter on the CPU, against the torch references.
+"""The Triton kernels of attention over latents in Triton's interpreter on the CPU, against the reference and float64.
 
 The interpreter cannot multiply bfloat16, so the kernels multiply float32 copies there.
 """
@@ -8,92 +8,140 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from torch import Tensor
 
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
-from ringkv.kernels import decode_attend, prefill_attend
-from tests.kernels.interpreted import SCALE, Cut, Result, decode_latent, prefill_latent
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels import decode_attend_reference, prefill_attend
+from ringkv.kernels.encoding import LATENT_ENCODINGS
+from tests.kernels.entry_steps import Inputs, copied
+from tests.kernels.interpreted import SCALE, Cut, Result, decode_attend, prefill_latent, written_latents
+from tests.kernels.latent_steps import attended, step
 
-TOLERANCE = {torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-Inputs = list[Tensor]
-
-
-def some(
-    live: list[int], dtype: torch.dtype = torch.float32, groups: int = 16, width: int = 96, capacity: int = 100
-) -> Inputs:
-    """Return q, k, latents, slot, entry, live: a row for each live length, and one more slot, which is unused."""
-    torch.manual_seed(groups * width)
-    rows = len(live)
-    shapes = [(rows, 1, groups, width), (rows, 1, width), (rows + 1, 1, capacity, width)]
-    entry = [max(0, n - 1) if row % 2 else n // 3 for row, n in enumerate(live)]
-    slot = [*range(rows, 1, -1), 0][:rows]
-    indices = [torch.tensor(t, dtype=torch.int32) for t in (slot, entry, live)]
-    return [*((torch.randn(shape) / 2).to(dtype) for shape in shapes), *indices]
+FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
+TOLERANCE = {FP32: 1e-5, FP16: 4e-3, BF16: 2e-2}
+ENCODED: tuple[PlaneFormat, ...] = ("int8", "int4")
 
 
-def close(found: Result, wanted: Result) -> None:
-    """Compare out and lse."""
-    off = TOLERANCE[found[0].dtype]
-    torch.testing.assert_close(found[0].float(), wanted[0].float(), atol=off, rtol=off)
-    torch.testing.assert_close(found[1], wanted[1], atol=4e-6, rtol=4e-6)
+def attend(pool: ProcessPoolExecutor, inputs: Inputs, cut: Cut) -> tuple[Result, Inputs]:
+    """Return out and lse, and the inputs afterwards."""
+    found, slots = pool.submit(decode_attend, tuple(inputs), cut).result()
+    return found, inputs._replace(slots=slots)
 
 
+def compare(pool: ProcessPoolExecutor, inputs: Inputs, cut: Cut) -> Result:
+    """Compare out and lse with float64, and the planes with the reference's; return out and lse."""
+    twin, off = copied(inputs), TOLERANCE[inputs.q.dtype]
+    decode_attend_reference.decode_attend(*twin, SCALE)
+    found, after = attend(pool, inputs, cut)
+    for ours, theirs in zip(found, attended(twin, SCALE), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=off, rtol=off)
+    for plane, wanted in zip(after.slots.planes, twin.slots.planes, strict=True):
+        assert torch.equal(plane, wanted)
+    return found
+
+
+@pytest.mark.parametrize("encoding", LATENT_ENCODINGS)
 @pytest.mark.parametrize(
-    ("dtype", "groups", "width", "cut"),
+    ("groups", "width", "cut"),
     [
-        (torch.float32, 16, 96, (3, 16)),
-        (torch.float32, 20, 576, (2, 32)),  # two programs share the queries' entries
-        (torch.float32, 3, 100, (1, 64)),  # the rest is no power of two
-        (torch.float32, 16, 64, None),  # the usual tiling
-        (torch.float16, 16, 72, (7, 16)),
-        (torch.bfloat16, 40, 320, (2, 32)),
+        (20, 576, (2, 16)),  # whole groups, and a last one of 64; two programs share the queries' entries
+        (3, 96, (1, 32)),  # one group, which is rotated in three blocks
+        (16, 256, (3, 16)),  # whole groups only
+        (1, 196, None),  # the last group is packed in chunks of 64 and 4
     ],
 )
-def test_a_step_equals_the_reference(
-    pool: ProcessPoolExecutor, dtype: torch.dtype, groups: int, width: int, cut: Cut
+def test_a_step_equals_attention_in_float64_to_the_decoded_latents(
+    pool: ProcessPoolExecutor, encoding: PlaneFormat, groups: int, width: int, cut: Cut
 ) -> None:
-    inputs = some([100, 0, 33, 1], dtype, groups, width)
-    q, k, latents, *indices = (t.clone() for t in inputs)
-    found, after = pool.submit(decode_latent, inputs, cut).result()
-    close(found, decode_attend.reference(q, k, k, latents, latents, *indices, SCALE))
-    assert torch.equal(after, latents)
-    assert not found[0][1].any()
-    assert (found[1][1] == float("-inf")).all()
+    out, lse = compare(pool, step(encoding, [37, 0, 1], FP32, groups, width), cut)
+    assert not out[1].any()
+    assert (lse[1] == -torch.inf).all()
 
 
-def test_the_content_of_entries_that_are_not_live_is_ignored(pool: ProcessPoolExecutor) -> None:
-    inputs = some([0, 1, 40, 99])
-    want, _ = pool.submit(decode_latent, [t.clone() for t in inputs], (3, 32)).result()
-    _, _, latents, slots, entry, live = inputs
-    latents[1] = float("nan")
-    for slot, at, n in zip(slots.tolist(), entry.tolist(), live.tolist(), strict=True):
-        latents[slot, :, n:] = float("nan")
-        latents[slot, :, at] = float("inf")  # about to be overwritten
-    found, _ = pool.submit(decode_latent, inputs, (3, 32)).result()
-    assert torch.equal(found[0], want[0])
-    assert torch.equal(found[1], want[1])
+@pytest.mark.parametrize(("encoding", "dtype"), [("plain", BF16), ("plain", FP16), ("int8", BF16), ("int4", FP16)])
+def test_a_step_equals_float64_in_16_bits(pool: ProcessPoolExecutor, encoding: PlaneFormat, dtype: torch.dtype) -> None:
+    compare(pool, step(encoding, [20, 3], dtype), None)
 
 
-def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(pool: ProcessPoolExecutor) -> None:
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_a_slot_may_keep_no_latents_exactly(pool: ProcessPoolExecutor, encoding: PlaneFormat) -> None:
+    inputs = step(encoding, [18, 1])
+    assert inputs.slots.centers is not None
+    centers = inputs.slots.centers[..., : inputs.q.shape[-1]].contiguous()
+    compare(pool, inputs._replace(slots=inputs.slots._replace(centers=centers)), (2, 16))
+
+
+@pytest.mark.parametrize("encoding", LATENT_ENCODINGS)
+def test_a_cache_that_is_part_of_a_larger_tensor_is_addressed_by_its_strides(
+    pool: ProcessPoolExecutor, encoding: PlaneFormat
+) -> None:
+    inputs = step(encoding, [20, 9], width=96)
+    assert inputs.k is not None
+    packed = torch.cat((inputs.k, inputs.q[:, :, 0]), -1)  # k is a view of one product
+    planes = tuple(torch.stack((plane, plane), 1)[:, 0] for plane in inputs.slots.planes)
+    slots = inputs.slots._replace(planes=planes)
+    compare(pool, inputs._replace(k=packed[..., :96], slots=slots), (1, 16))
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("width", [576, 100])
+def test_the_bytes_are_those_of_the_reference_at_all_magnitudes(
+    pool: ProcessPoolExecutor, encoding: PlaneFormat, width: int
+) -> None:
+    inputs = step(encoding, [3] * 6, groups=1, width=width)
+    assert inputs.k is not None
+    assert inputs.slots.centers is not None
+    k = inputs.k * torch.logspace(-7, 7, 6)[:, None, None]
+    k[0] = inputs.slots.centers[6, :, :width]  # slot 6 is of row 0: all that is left is 0
+    k[2, 0, 0], k[3, 0, -64:] = 1e30, 0
+    inputs = inputs._replace(k=k)
+    twin, before = copied(inputs), inputs.slots.planes[0].clone()
+    slots = pool.submit(written_latents, tuple(inputs)).result()
+    decode_attend_reference.decode_attend(*twin, SCALE)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(slots.planes, twin.slots.planes, strict=True))
+    assert not torch.equal(slots.planes[0], before)
+
+
+@pytest.mark.parametrize("encoding", LATENT_ENCODINGS)
+def test_what_is_not_live_does_not_matter_and_nan_stays_in_its_slot(
+    pool: ProcessPoolExecutor, encoding: PlaneFormat
+) -> None:
+    inputs = step(encoding, [18, 20])
+    want, _ = attend(pool, copied(inputs), (2, 16))
+    for plane in inputs.slots.planes:
+        if plane.is_floating_point():  # plain latents, or scales
+            plane[0] = plane[2, :, 5] = float("nan")  # of no row, and of the first
+            plane[1, :, 20:] = plane[1, :, 10] = float("nan")  # about to be overwritten
+    found, _ = attend(pool, inputs, (2, 16))
+    assert torch.equal(found[0][1], want[0][1])
+    assert torch.equal(found[1][1], want[1][1])
+    assert found[0][0].isnan().all()
+    assert found[1][0].isnan().all()
+
+
+@pytest.mark.parametrize("encoding", LATENT_ENCODINGS)
+def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(
+    pool: ProcessPoolExecutor, encoding: PlaneFormat
+) -> None:
     results = []
-    for live in ([100, 77, 1], [3, 77, 0]):
-        inputs = some([100, 77, 100])
-        inputs[-1][:] = torch.tensor(live)
-        inputs[-2][:] = 0
-        results.append(pool.submit(decode_latent, inputs, (3, 32)).result()[0][0][1])
+    for live in ([40, 27, 1], [3, 27, 0]):
+        inputs = step(encoding, [40, 27, 40])
+        inputs.rows.live[:] = torch.tensor(live)
+        inputs.rows.entry[:] = 0
+        results.append(attend(pool, inputs, (3, 16))[0][0][1])
     assert torch.equal(*results)
 
 
 @pytest.mark.parametrize(
     ("dtype", "tokens", "start", "groups", "width"),
     [
-        (torch.float32, 1, 0, 16, 96),
-        (torch.float32, 40, 0, 3, 100),
-        (torch.float32, 9, 33, 20, 576),
-        (torch.float16, 17, 64, 16, 72),
-        (torch.bfloat16, 30, 50, 6, 320),
+        (FP32, 1, 0, 16, 96),
+        (FP32, 40, 0, 3, 100),
+        (FP32, 9, 33, 20, 576),
+        (FP16, 17, 64, 16, 72),
+        (BF16, 30, 50, 6, 320),
     ],
 )
 def test_a_chunk_of_a_prompt_attends_as_in_the_reference(
@@ -105,4 +153,6 @@ def test_a_chunk_of_a_prompt_attends_as_in_the_reference(
     found = pool.submit(prefill_latent, q, latents[0], start).result()
     segments = prefill_attend.table([prefill_attend.Segment(0, tokens, 0, 0, start, start + tokens)])
     window = torch.zeros(1, 1, groups, 8, width, dtype=dtype)
-    close(found, prefill_attend.reference(q, None, None, latents, latents, window, segments, SCALE))
+    want = prefill_attend.reference(q, None, None, prefill_attend.Staged(latents, latents, window, segments), SCALE)
+    for ours, theirs in zip(found, want, strict=True):
+        torch.testing.assert_close(ours.float(), theirs.float(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.absorb import absorb, project_values
-from ringkv.kernels.latent_attend import decode_attend_latent
-from ringkv.kernels.latent_pass import EXPANDED_ROWS, Slots, _all_absorbed, _prefill, _shape, mixed_attend_expanded
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.latent_pass import EXPANDED_ROWS, _all_absorbed, _prefill, _shape, mixed_attend_expanded
 from ringkv.kernels.partial import Partial
-from ringkv.kernels.prefill_attend import Segment, table
+from ringkv.kernels.prefill_attend import Segment
+from ringkv.kernels.slots import Rows, Slots
 from tests.kernels.test_expanded_attend import ENTRY, SCALE, Pass
 
 LONG, SHORT, SLOTS, ENTRIES = EXPANDED_ROWS + 40, 50, 4, 100
@@ -34,16 +35,14 @@ class Mixed(Pass):
         slot[self.fed], live[self.fed] = torch.tensor([1, 3]).int(), torch.tensor([70, 9]).int()
         entry[self.fed] = live[self.fed] - 1
         latents = torch.randn(SLOTS, 1, ENTRIES, ENTRY).to(self.q.dtype)
-        self.slots = Slots([latents], "plain", slot, entry, live)
+        self.slots, self.decoding = Slots("plain", (latents,)), Rows(slot, entry, live)
 
     def mixed(self) -> Partial:
-        staged = self.latents, self.window, table(self.segments)
-        return mixed_attend_expanded(self.q, self.k, *staged, self.slots, SCALE, self.expansion)
+        return mixed_attend_expanded(self.q, self.k, self.staged, self.slots, self.decoding, SCALE, self.expansion)
 
     def decoded(self) -> Partial:
-        (latents,), _, *numbers = self.slots
-        found = decode_attend_latent(absorb(self.q, self.k, self.expansion), self.k, latents, *numbers, SCALE)
-        return project_values(found, self.expansion)
+        queries = absorb(self.q, self.k, self.expansion)
+        return project_values(decode_attend(queries, self.k, None, self.slots, self.decoding, SCALE), self.expansion)
 
     @property
     def state(self) -> list[Tensor]:
@@ -82,6 +81,6 @@ def test_an_expanded_chunk_leaves_its_part_of_a_prompts_last_queries_absorbed_in
 def test_results_are_laid_out_as_graphs_are_compiled_for(attend: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Inductor on a GPU checks the strides that the shape function promises."""
     one = Pass(PIECES["short"], SHORT, None)
-    given = one.q, one.k, one.latents, one.window, table(one.segments), *one.expansion, SCALE
-    for found, promised in zip(attend(*given), _shape(*given), strict=True):
+    results = attend(one.q, one.k, one.staged, one.expansion, SCALE)
+    for found, promised in zip(results, _shape(one.q, *one.expansion), strict=True):
         assert (found.shape, found.stride()) == (promised.shape, promised.stride())

@@ -6,26 +6,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.kernels.encoded_latents import ENCODINGS
-from ringkv.kernels.latent_slots import Division, _decode, decode_attend_slots
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels.encoding import LATENT_ENCODINGS
+from ringkv.kernels.latent_slots import Division, SlotArguments, _decode, decode_attend_slots
 from ringkv.kernels.partial import Partial
+from ringkv.kernels.slots import Rows, Slots, mapped
 from tests.engine.rank_threads import in_threads
 from tests.fake_cuda import fake_cuda
 
 ELEMENTS, VALUES, CAPACITY, SCALE = 48, 32, 20, 0.2
 
 
-def in_format(latents: Tensor, format: str) -> list[Tensor]:
-    """Return the planes of slots with these latents."""
-    if format == "plain":
-        return [latents]
-    return [*ENCODINGS[format].encode(latents), torch.full((len(latents), 1, ELEMENTS), 0.1)]
+def encoded(latents: Tensor, encoding: PlaneFormat) -> Slots:
+    """Return slots with these latents."""
+    form = LATENT_ENCODINGS[encoding]
+    centers = torch.full((len(latents), 1, ELEMENTS), 0.1) if form.has_centers else None
+    return Slots(encoding, form.encode(latents), centers)
 
 
 @pytest.mark.parametrize(
-    ("heads", "format"), [((2, 2), "plain"), ((1, 2, 2), "plain"), ((4,), "plain"), ((1, 2, 2), "int8")]
+    ("heads", "encoding"), [((2, 2), "plain"), ((1, 2, 2), "plain"), ((4,), "plain"), ((1, 2, 2), "int8")]
 )
-def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int, ...], format: str) -> None:
+def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int, ...], encoding: PlaneFormat) -> None:
     """Rows are slots in another order, one of which is free."""
     ranks, generator = len(heads), torch.Generator().manual_seed(3)
     slots, rows = 4 * ranks, 2 * ranks
@@ -35,22 +37,22 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
     latents = torch.randn(slots, 1, CAPACITY, ELEMENTS, generator=generator)
     live = torch.randint(2, CAPACITY, (rows,), generator=generator).int()
     entry, live[1] = live - 1, 0
-    planes = in_format(latents, format)
-    parts = [[plane[rank::ranks].clone() for plane in planes] for rank in range(ranks)]
+    every = encoded(latents, encoding)
+    parts = [mapped(every, lambda tensor, rank=rank: tensor[rank::ranks].clone()) for rank in range(ranks)]
     columns = q.split(heads, 2)
 
     def one(rank: int) -> Partial:
         own = torch.where(slot % ranks == rank, slot // ranks, -1).int()
-        args = columns[rank], k, parts[rank], format, own, entry, live, SCALE
-        return decode_attend_slots(*args, Division(heads, VALUES, "network"))
+        rows = Rows(own, entry, live)
+        return decode_attend_slots(columns[rank], k, parts[rank], rows, SCALE, Division(heads, VALUES, "network"))
 
     found = in_threads(ranks, one)
-    whole = decode_attend_slots(q, k, planes, format, slot, entry, live, SCALE, None)
+    whole = decode_attend_slots(q, k, every, Rows(slot, entry, live), SCALE, None)
     for rank, last in enumerate(accumulate(heads)):
         mine = slice(last - heads[rank], last)
         assert_equal(found[rank].out, whole.out[:, :, mine, :VALUES])
         assert_equal(found[rank].lse, whole.lse[:, :, mine])
-        for part, plane in zip(parts[rank], planes, strict=True):
+        for part, plane in zip(parts[rank].planes, every.planes, strict=True):
             assert torch.equal(part, plane[rank::ranks])
 
 
@@ -58,9 +60,9 @@ def test_a_cuda_graph_can_contain_it() -> None:
     """No shape inside the operator depends on data, as that of `nonzero` does, which waits for the GPU."""
     with fake_cuda():
         q, k = torch.empty(6, 1, 4, ELEMENTS, device="cuda"), torch.empty(6, 1, ELEMENTS, device="cuda")
-        rows = (torch.empty(6, dtype=torch.int32, device="cuda") for _ in range(3))
+        rows = Rows(*(torch.empty(6, dtype=torch.int32, device="cuda") for _ in range(3)))
         planes = [torch.empty(3, 1, CAPACITY, ELEMENTS, device="cuda")]
-        found = _decode(q, k, planes, "plain", *rows, SCALE, (4, 4), 32, "network")
+        found = _decode(q, k, SlotArguments(planes, None, rows, "plain"), SCALE, Division((4, 4), 32, "network"))
         assert [(part.shape, part.device.type) for part in found] == [((6, 1, 4, 32), "cuda"), ((6, 1, 4), "cuda")]
 
 

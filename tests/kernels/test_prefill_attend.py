@@ -7,6 +7,7 @@ import torch
 
 from ringkv.kernels import prefill_attend
 from ringkv.kernels.partial import Partial
+from ringkv.kernels.prefill_attend import Staged
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
 SCALE = 0.21  # not 1 / sqrt of a head_dim
@@ -51,7 +52,8 @@ def test_chunks_attend_as_the_whole_prompt_would(kernel, chunk: int) -> None:  #
     outs = []
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
-        outs.append(kernel(q[here], k[here], v[here], keys, values, window, one(start, length, len(q[here])), SCALE))
+        span = one(start, length, len(q[here]))
+        outs.append(kernel(q[here], k[here], v[here], Staged(keys, values, window, span), SCALE))
     close(outs, whole(q[:length], k[:length], v[:length]), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(keys[:, :length], k[:length].transpose(0, 1))
     assert torch.equal(window[0], q[length - WINDOW : length].permute(1, 2, 0, 3))
@@ -70,7 +72,7 @@ def test_a_token_sees_only_its_sliding_window(kernel, chunk: int, sliding: int) 
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
         span = one(start, length, len(q[here]))
-        outs.append(kernel(q[here], k[here], v[here], *planes, window, span, SCALE, sliding=sliding))
+        outs.append(kernel(q[here], k[here], v[here], Staged(*planes, window, span), SCALE, sliding=sliding))
     close(outs, whole(q[:length], k[:length], v[:length], sliding), length, atol=1e-5, rtol=1e-4)
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
     assert torch.equal(window[0], q[length - WINDOW : length].permute(1, 2, 0, 3))
@@ -98,7 +100,7 @@ def test_each_head_sees_its_lane_from_its_own_first_place(kernel, begins: list[i
     for start, stop in ((known, 32), (32, length)):
         here = slice(start, stop)
         table = of_heads(prefill_attend.Segment(0, stop - start, 0, 0, start, length), begins)
-        outs.append(kernel(q[here], k[here], v[here], *planes, window, table, SCALE))
+        outs.append(kernel(q[here], k[here], v[here], Staged(*planes, window, table), SCALE))
     for head, first in enumerate(begins):
         own = (x[first:length, head : head + 1] for x in (q, k, v))
         want = Partial(*(part[known - first :] for part in whole(*own)))
@@ -112,7 +114,7 @@ def test_a_prompt_shorter_than_the_window_keeps_its_queries_at_the_right() -> No
     k = torch.randn(8, HEADS, WIDTH)
     planes = [torch.zeros(HEADS, STAGED, WIDTH) for _ in range(2)]
     window = torch.zeros(1, HEADS, GROUPS, WINDOW, WIDTH)
-    prefill_attend.prefill_attend(q, k, k, *planes, window, one(0, 5, 8), SCALE)
+    prefill_attend.prefill_attend(q, k, k, Staged(*planes, window, one(0, 5, 8)), SCALE)
     assert torch.equal(window[0, :, :, -5:], q[:5].permute(1, 2, 0, 3))
     assert not window[0, :, :, :-5].any()
 
@@ -135,7 +137,7 @@ def test_bfloat16_chunks_attend_as_the_whole_prompt_would(groups: int, width: in
     for start in range(0, length, chunk):
         here = slice(start, start + chunk)
         span = one(start, length, len(q[here]))
-        outs.append(prefill_attend.prefill_attend(q[here], k[here], v[here], *planes, window, span, SCALE))
+        outs.append(prefill_attend.prefill_attend(q[here], k[here], v[here], Staged(*planes, window, span), SCALE))
     close(outs, whole(q[:length], k[:length], v[:length]), length, atol=2e-2, rtol=2e-2)
     assert torch.equal(planes[0][:, :length], k[:length].transpose(0, 1))
     assert torch.equal(planes[1][:, :length], v[:length].transpose(0, 1))
@@ -166,7 +168,7 @@ def test_bfloat16_heads_see_their_lanes_from_their_own_first_places(groups: int,
             each.append(prefill_attend.Segment(rows, 32, 0, 0, 0, 32))
             table = prefill_attend.tables(each, torch.tensor([[[0] * HEADS, begins]]))[0]
             both = [torch.cat((x[start:stop], x[:32])) for x in (q, k, v)]
-            out = prefill_attend.prefill_attend(*both, *planes, window, table, SCALE)
+            out = prefill_attend.prefill_attend(*both, Staged(*planes, window, table), SCALE)
             close([Partial(*(part[rows:] for part in out))], whole(q[:32], k[:32], v[:32]), 32, atol=2e-2, rtol=2e-2)
             outs.append(Partial(*(part[:rows] for part in out)))
         for head, first in enumerate(begins):

@@ -9,8 +9,8 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkR
 from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
+from ringkv.base.router import Router
 from ringkv.kernels.route import route
-from ringkv.models.experts import Router
 
 pytestmark = pytest.mark.usefixtures("compiled")
 SETTINGS = {
@@ -32,7 +32,7 @@ CASES = {
     "corrected": (
         DeepseekV3TopkRouter,
         {"norm_topk_prob": True},
-        Router(16, 4, "sigmoid", scale=2.5, groups=4, kept_groups=2, best=2),
+        Router(16, 4, is_sigmoid=True, scale=2.5, groups=4, kept_groups=2, best=2),
     ),
 }
 
@@ -42,13 +42,13 @@ def test_experts_and_weights_are_those_of_transformers(name: str) -> None:
     kind, changes, router = CASES[name]
     theirs = kind(SimpleNamespace(**{**SETTINGS, **changes}))
     torch.nn.init.normal_(theirs.weight)
-    correction = torch.randn(16) / 4 if router.score == "sigmoid" else None
+    correction = torch.randn(16) / 4 if router.is_sigmoid else None
     if correction is not None:
         theirs.e_score_correction_bias.copy_(correction)
     x = torch.randn(200, 32)
     with torch.inference_mode():
         logits, weights, chosen = theirs(x)
-        found = route(logits.float(), correction, **vars(router))
+        found = route(logits.float(), correction, router)
     order = chosen.argsort(-1)
     assert torch.equal(found.experts, chosen.gather(1, order))
     torch.testing.assert_close(found.weights, weights.gather(1, order))
@@ -58,13 +58,13 @@ def test_experts_and_weights_are_those_of_transformers(name: str) -> None:
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(name: str) -> None:
     router = CASES[name][2]
     logits = torch.randn(37, 32)
-    many = route(logits, None, **vars(router), gates=1)
+    many = route(logits, None, router, gates=1)
     torch.testing.assert_close(many.gates, logits[:, 16:17].sigmoid())
     for row in range(len(logits)):
-        alone = route(logits[row : row + 1], None, **vars(router), gates=1)
+        alone = route(logits[row : row + 1], None, router, gates=1)
         assert all(torch.equal(one[0], all_rows[row]) for one, all_rows in zip(alone, many, strict=True))
 
 
 def test_of_equal_scores_the_first_experts_are_chosen() -> None:
-    found = route(torch.zeros(3, 8), None, 8, 3)
+    found = route(torch.zeros(3, 8), None, Router(8, 3))
     assert found.experts.tolist() == [[0, 1, 2]] * 3

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
@@ -10,25 +9,25 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+from ringkv.base.router import Router
 from ringkv.kernels.route import reference
 from tests.kernels.interpreted import route as route_on
 
-# experts, chosen, is_sigmoid, normalised, scale, groups, kept_groups, best, gates
-SETTINGS: dict[str, tuple[Any, ...]] = {
-    "softmax": (16, 4, False, False, 1.0, 1, 1, 1, 0),
-    "normalised": (60, 4, False, True, 1.0, 1, 1, 1, 1),
-    "grouped": (40, 6, False, False, 16.0, 8, 3, 1, 0),
-    "corrected": (64, 8, True, True, 2.5, 8, 4, 2, 0),
+SETTINGS = {  # the router, and gates
+    "softmax": (Router(16, 4, normalised=False), 0),
+    "normalised": (Router(60, 4), 1),
+    "grouped": (Router(40, 6, normalised=False, scale=16.0, groups=8, kept_groups=3), 0),
+    "corrected": (Router(64, 8, is_sigmoid=True, scale=2.5, groups=8, kept_groups=4, best=2), 0),
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_it_selects_the_experts_of_the_reference(pool: ProcessPoolExecutor, name: str) -> None:
-    settings = SETTINGS[name]
-    logits = torch.randn(9, settings[0] + 4)[:, : settings[0] + 2]  # rows of a larger tensor
-    correction = torch.randn(settings[0]) / 4 if settings[2] else None
-    found = pool.submit(route_on, logits, correction, *settings).result()
-    want = reference(logits, correction, *settings)
+    router, gates = SETTINGS[name]
+    logits = torch.randn(9, router.experts + 4)[:, : router.experts + 2]  # rows of a larger tensor
+    correction = torch.randn(router.experts) / 4 if router.is_sigmoid else None
+    found = pool.submit(route_on, logits, correction, router, gates).result()
+    want = reference(logits, correction, router, gates)
     assert torch.equal(found[0], want[0])
     torch.testing.assert_close(found[1:], want[1:])
 
@@ -40,11 +39,11 @@ def test_of_equal_scores_the_first_experts_are_selected(pool: ProcessPoolExecuto
 
 @pytest.mark.parametrize("name", ["softmax", "corrected"])
 def test_nan_in_a_row_stays_there(pool: ProcessPoolExecutor, name: str) -> None:
-    settings = SETTINGS[name]
-    logits = torch.randn(3, settings[0])
+    router, gates = SETTINGS[name]
+    logits = torch.randn(3, router.experts)
     logits[1, 5] = float("nan")
-    experts, weights, _ = pool.submit(route_on, logits, None, *settings).result()
-    want = reference(logits, None, *settings)
+    experts, weights, _ = pool.submit(route_on, logits, None, router, gates).result()
+    want = reference(logits, None, router, gates)
     assert torch.equal(experts[[0, 2]], want[0][[0, 2]])
     assert weights[1].isnan().any()
-    assert all(len({*row}) == settings[1] and max(row) < settings[0] for row in experts.tolist())
+    assert all(len({*row}) == router.chosen and max(row) < router.experts for row in experts.tolist())

@@ -33,7 +33,7 @@ LEAVES = [
 
 
 @given(st.lists(st.sampled_from(LEAVES), min_size=1, max_size=3), st.integers(0, 2**31), st.booleans())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_document_has_the_fields_and_values_that_its_schema_names(
     llm: LLM, leaves: Any, seed: int, more: bool
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
@@ -46,8 +46,6 @@ def test_every_option_reaches_the_engine() -> None:
         kv_window=16,
         kv_kernel=7,
         kv_pooling="avg",
-        kv_groups="max",
-        kv_domain="candidates",
         kv_elastic=False,
         slots=3,
         prompt_tokens=1000,
@@ -60,7 +58,7 @@ def test_every_option_reaches_the_engine() -> None:
     )
     kv = engine.kv
     assert (kv.policy, kv.budget, kv.sinks, kv.recent, kv.elastic) == ("streaming", 640, 8, 0.1, False)
-    assert kv.select == SnapKV(window=16, kernel=7, pooling="avg", groups="max", domain="candidates")
+    assert kv.select == SnapKV(window=16, kernel=7, pooling="avg")
     assert (engine.slots, engine.prompt_tokens, engine.chunk) == (3, 1024, 256)
     assert (engine.lanes, engine.staged_tokens) == (3, 2 * 1024 + 1024)  # a lane for each slot, and short prompts
     assert (engine.dtype, engine.graphs, engine.threads) == ("float32", "off", 5)
@@ -92,7 +90,6 @@ def test_a_budget_over_the_context_is_the_context() -> None:
     assert resolved(replace(SMOLLM2, context=1024)).capacity == 1024
 
 
-@settings(deadline=None)
 @given(context=st.integers(64, 5000), chunk=st.integers(1, 1024), data=st.data())
 def test_the_prompt_limit_is_whole_chunks_inside_the_context(context: int, chunk: int, data: st.DataObject) -> None:
     requested = data.draw(st.integers(1, context))

@@ -5,8 +5,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from ringkv.base.cache_spec import LATENT_FORMATS, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
+from ringkv.kernels.encoding import LATENT_ENCODINGS
 from ringkv.models.config import ModelConfig
 from ringkv.plan import complete
 from tests.plan.models import SMOLLM2
@@ -62,17 +63,17 @@ def test_without_a_compiler_graphs_are_off_and_compiled_is_refused(monkeypatch: 
 def test_formats_with_kernels_are_accepted_on_a_gpu() -> None:
     from ringkv.kernels.gpu.forms import FORMS
 
-    for kv_format in ("plain", *FORMS, "zipcache"):
-        assert resolved(kv_format=kv_format, device="cuda:0").kv_format == kv_format
+    for encoding in ("plain", *FORMS, "zipcache"):
+        assert resolved(kv_format=encoding, device="cuda:0").slot_format.encoding == encoding
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed (Linux only)")
 def test_formats_of_latents_are_accepted_on_a_gpu_if_they_have_kernels() -> None:
-    from ringkv.kernels.gpu.latent_forms import LATENT_FORMS as WITH_KERNELS
+    from ringkv.kernels.gpu.forms import FORMS
 
-    assert LATENT_FORMATS == ("plain", *WITH_KERNELS)
-    for kv_format in LATENT_FORMATS:
-        assert resolved(DEEPSEEK, kv_format=kv_format, device="cuda:0").kv_format == kv_format
+    assert set(LATENT_ENCODINGS) == {"plain", *FORMS}
+    for encoding in LATENT_ENCODINGS:
+        assert resolved(DEEPSEEK, kv_format=encoding, device="cuda:0").slot_format.encoding == encoding
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,9 @@ def test_formats_of_latents_are_accepted_on_a_gpu_if_they_have_kernels() -> None
         (
             replace(SMOLLM2, head_dim=36),
             "zipcache",
-            "packs 8 elements together on CUDA, which do not divide a head of 36",
+            "packs 8 elements together on cuda:0, which do not divide a head of 36",
         ),
-        (DEEPSEEK, "turbo4", "turbo4 is not implemented for latent caches; choose plain, int8, fp8, int4"),
+        (DEEPSEEK, "zipcache", "zipcache is not implemented with latent caches"),
     ],
 )
 def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_format: str, said: str) -> None:
@@ -94,11 +95,11 @@ def test_formats_without_kernels_are_refused_on_a_gpu(model: ModelConfig, kv_for
 
 @pytest.mark.parametrize(
     ("kv_format", "skip"),
-    [*[(one, 0) for one in ("plain", "int8", "fp8")], *[(one, 2) for one in ("int4", "turbo4", "zipcache")]],
+    [("plain", 0), ("int8", 0), ("int4", 2), ("zipcache", 2)],
 )
 def test_layers_at_the_ends_stay_plain_with_4_bits_unless_a_number_is_given(kv_format: PlaneFormat, skip: int) -> None:
-    assert resolved(kv_format=kv_format).kv_format_skip == skip
+    assert resolved(kv_format=kv_format).slot_format == SlotFormat(kv_format, skip=skip)
     if kv_format != "plain":
-        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == SlotFormat(kv_format, 3)
+        assert resolved(kv_format=kv_format, kv_format_skip=3).slot_format == SlotFormat(kv_format, skip=3)
     with pytest.raises(InvalidRequest, match="-1; it must be at least 0"):
         resolved(kv_format=kv_format, kv_format_skip=-1)

@@ -16,10 +16,10 @@ from ringkv.plan.choose_kv import DEFAULT_BUDGET
 from ringkv.plan.kv_settings import AT_START, PER_REQUEST, changed
 from ringkv.plan.options import Options
 from ringkv.plan.units import parse_share
-from ringkv.server.responses import ResponsesBody
-from ringkv.server.schemas import ChatBody, CompletionBody
+from ringkv.server.api.responses import ResponsesBody
+from ringkv.server.run.schemas import ChatBody, CompletionBody
 
-OF_PAGES = {"kv_page", "kv_digest", "kv_pages_by", "kv_unread", "kv_tier", "kv_prefetch"}
+OF_PAGES = {"kv_page", "kv_digest", "kv_unread", "kv_tier"}
 START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_profile", *OF_PAGES}
 REQUEST_ALONE = {"kv_protect"}
 OBSERVES = {"kv_trace"}  # of HTTP; it changes nothing of the cache
@@ -94,7 +94,7 @@ def test_another_selector_keeps_the_parameters_that_both_have() -> None:
             "kv_pooling",
             "kv_pooling is a parameter of kv_select snapkv; kv_select expected takes kv_window",
         ),
-        ({"kv_select": "h2o"}, "kv_select", "kv_select is 'h2o'; it must be one of snapkv, tova, keydiff"),
+        ({"kv_select": "x"}, "kv_select", "kv_select is 'x'; it must be one of snapkv, tova, keydiff"),
         ({"kv_recent": "0%"}, "kv_recent", "kv_recent is '0%'; write a share"),
         ({"kv_protect": [[5, 5]]}, "kv_protect", "kv_protect is (5, 5); it must be spans"),
     ],

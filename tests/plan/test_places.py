@@ -74,12 +74,12 @@ def test_slots_whose_pages_are_recalled_fit_to_the_byte_on_the_gpu_and_in_its_ho
     """A step reads 64 pages of 32, and 128 are on the GPU; digests take two vectors for each of 1,056 pages."""
     chosen = {"kv_policy": "arkvale", "kv_tier": "memory", "slots": 4, "prompt_tokens": 32_768}
     entries, layers, heads = 32_768 + 1024, 32, 8
-    maps = 4 * (2 * entries // 32 + 2 * 128 + 3)  # with a pin for each page
-    slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 20)
+    maps = 4 * (2 * entries // 32 + 128 + 1)  # with a pin for each page
+    slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 16)
     device = device_need(0, 32_768) + 4 * (slot + SAMPLER)
     host = RESERVE + 4 * entries * TOKEN
     found = on_gpu(device, host, **chosen)
-    assert (found.capacity, found.kv_resident, found.tier) == (entries, 128, "memory")
+    assert (found.capacity, found.resident_pages, found.tier) == (entries, 128, "memory")
     with pytest.raises(DoesNotFit, match=r"4 slots .* on cuda:0, and .* 3 slots would fit"):
         on_gpu(device - 1, host, **chosen)
     with pytest.raises(
@@ -97,6 +97,6 @@ def test_a_prompt_limit_left_open_is_halved_until_its_slots_fit_in_the_hosts_mem
 
 def test_without_a_tier_all_pages_are_on_the_gpu() -> None:
     found = on_gpu(PLENTY, kv_policy="arkvale")
-    assert (found.kv_resident, found.tier) == (0, "")
+    assert (found.resident_pages, found.tier) == (None, "")
     on_cpu = resolve(MODEL, LLAMA_8B, Options(kv_policy="arkvale", kv_tier="memory"), PLENTY)
-    assert (on_cpu.kv_resident, on_cpu.tier) == (0, "")
+    assert (on_cpu.resident_pages, on_cpu.tier) == (None, "")

@@ -1,7 +1,7 @@
 """What fits in memory, against sums of bytes."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringkv.base.errors import DoesNotFit, InvalidRequest
@@ -17,7 +17,6 @@ SMOLLM2_SAMPLER = 49_152 * (14 + TEMPORARIES) + 49_152 // 8
 QWEN_SAMPLER = 151_936 * (14 + TEMPORARIES) + 151_936 // 8
 
 
-@settings(deadline=None)
 @given(memory=st.integers(RESERVE, 4 * RESERVE), chunk=st.integers(1, 40_000), slots=st.integers(1, 64))
 @example(memory=1_543_714_304 * 2 + (2048 + 512) * 28_672 + QWEN_QUERIES + QWEN_SAMPLER + RESERVE, chunk=3, slots=1)
 def test_what_is_resolved_fits_or_is_refused(memory: int, chunk: int, slots: int) -> None:

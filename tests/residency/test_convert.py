@@ -15,8 +15,8 @@ from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency import disk
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
-from ringkv.weights import gguf_convert
 from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.gguf import convert as gguf_convert
 from tests.residency.conftest import TOKENIZER
 from tests.weights.tiny_gguf import tiny_model, write_tiny
 

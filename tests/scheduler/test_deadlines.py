@@ -5,8 +5,8 @@ import toy
 from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.deadlines import Deadlines
 from ringkv.scheduler.loop import Loop
+from ringkv.scheduler.waiting import Deadlines
 
 
 class Clock:

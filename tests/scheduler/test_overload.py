@@ -17,7 +17,7 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.job import PendingPrompt
 from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.scheduler import Scheduler
-from ringkv.scheduler.shares import Shares
+from ringkv.scheduler.waiting import Shares
 
 OWNERS = ("", "a", "b", "c")
 

@@ -7,8 +7,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.job import Job, PendingPrompt
-from ringkv.scheduler.shares import Shares
-from ringkv.scheduler.waiting import WaitingPrompts
+from ringkv.scheduler.waiting import Shares, WaitingPrompts
 
 
 def prompt(arrival: int, owner: str = "", priority: int = 0) -> PendingPrompt:

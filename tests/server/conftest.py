@@ -14,13 +14,13 @@ import openai
 import pytest
 import uvicorn
 
-from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
-from ringkv.server.drain import Drain
-from ringkv.server.guard import OPEN_ACCESS, Access
-from ringkv.server.protocol import ConnectionLimits, bounded_protocol
-from ringkv.server.serving import LoadedModel
-from ringkv.server.tracing import TEXT_ONLY, Telemetry
+from ringkv.server.options import DEFAULT_LOAD, LoadOptions
+from ringkv.server.protocol.connections import ConnectionLimits, bounded_protocol
+from ringkv.server.protocol.drain import Drain
+from ringkv.server.protocol.guard import OPEN_ACCESS, Access
+from ringkv.server.run.serving import LoadedModel
+from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer

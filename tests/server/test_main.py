@@ -20,14 +20,14 @@ import pytest
 from toy import config
 
 from ringkv.base.errors import RingKVError
-from ringkv.server.main import WantedModel, run
+from ringkv.server.main import RunOptions, WantedModel, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
 import sys
 from pathlib import Path
 from toy import config
-from ringkv.server.main import WantedModel, run
+from ringkv.server.main import RunOptions, WantedModel, run
 from ringkv.worker.supervisor import RestartPolicy
 
 def show(line): print(line, flush=True)
@@ -35,9 +35,10 @@ def show(line): print(line, flush=True)
 if __name__ == "__main__":
     try:
         models = [WantedModel(config(model_dir=Path(sys.argv[1])), (name,)) for name in sys.argv[5:]]
-        run(models, port=0, on_status=show, builder=sys.argv[2],
-            on_progress=lambda done, total, text: show(f"{text} {done}/{total}"),
-            drain_seconds=float(sys.argv[3]), restart=RestartPolicy(first=float(sys.argv[4]), failures=2))
+        options = RunOptions(builder=sys.argv[2], drain_seconds=float(sys.argv[3]),
+            restart=RestartPolicy(first=float(sys.argv[4]), failures=2))
+        run(models, port=0, on_status=show, on_progress=lambda done, total, text: show(f"{text} {done}/{total}"),
+            options=options)
     except KeyboardInterrupt:
         sys.exit(130)
     show("torch is loaded" if "torch" in sys.modules else "ended")
@@ -297,15 +298,16 @@ def test_the_engines_of_several_models_are_started_ended_and_started_again_one_b
         assert not first.is_running()
 
 
+NO_BUILDER = RunOptions(builder="nothing:to_import")
+
+
 def test_a_taken_port_is_reported_before_the_engine_starts(model_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(RingKVError, match=f"port {port}.*choose another"):
-            run([WantedModel(config(model_dir=model_dir), ("echo",))], port=port, builder="nothing:to_import")
+            run([WantedModel(config(model_dir=model_dir), ("echo",))], port=port, options=NO_BUILDER)
 
 
 def test_an_address_of_another_host_is_reported(model_dir: Path) -> None:
     with pytest.raises(RingKVError, match=r"192\.0\.2\.1"):
-        run(
-            [WantedModel(config(model_dir=model_dir), ("echo",))], host="192.0.2.1", port=0, builder="nothing:to_import"
-        )
+        run([WantedModel(config(model_dir=model_dir), ("echo",))], host="192.0.2.1", port=0, options=NO_BUILDER)

@@ -10,7 +10,7 @@ from toy import limits
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.commands.serve import names_of
-from ringkv.server.serving import LoadedModel, check_names
+from ringkv.server.run.serving import LoadedModel, check_names
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving

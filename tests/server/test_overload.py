@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringkv.server.admission import LoadOptions
+from ringkv.server.options import LoadOptions
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import channel

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 from toy import Begun
 
-from ringkv.server.guard import Access
-from ringkv.server.keys import ApiKeys, read_keys
+from ringkv.server.key_files import read_keys
+from ringkv.server.protocol.guard import Access
+from ringkv.server.protocol.keys import ApiKeys
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import channel

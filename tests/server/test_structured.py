@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ringkv.server.drain import Drain
+from ringkv.server.protocol.drain import Drain
 from ringkv.text import guide_processes
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide import Guides
@@ -22,7 +22,7 @@ from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
-from tests.server.test_disconnect import sent
+from tests.server.protocol.test_stream import sent
 
 LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
 THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})

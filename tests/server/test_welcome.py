@@ -8,7 +8,7 @@ from toy import ToyEngine, limits
 from ringkv.base.engine import Limits, RankBytes
 from ringkv.base.kv import KVChoice
 from ringkv.plan.units import parse_bytes
-from ringkv.server.serving import LoadedModel
+from ringkv.server.run.serving import LoadedModel
 from ringkv.server.welcome import show_cache, welcome
 from tests.server.echo import InProcess
 

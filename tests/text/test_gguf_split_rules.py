@@ -7,8 +7,8 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS as THEIRS
 
-from ringkv.text.gguf_byte_level import byte_level
 from ringkv.text.gguf_split_rules import RULES
+from ringkv.text.gguf_tokenizer import byte_level
 from ringkv.text.gguf_vocabulary import Vocabulary
 
 BYTES = ByteLevel.alphabet()

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from bench.fuzz.messages import framed
+from bench.fuzz.channel import framed
 from ringkv.base.messages import Cancel, Shutdown
 from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.codec import encode

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import toy
 
-from bench.fuzz.messages import framed
+from bench.fuzz.channel import framed
 from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest, TooSlow
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.messages import Cancel, Fatal, Slots, Stats

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.fuzz.messages import MESSAGES as VALID
-from bench.fuzz.messages import mutated
+from bench.fuzz.channel import MESSAGES as VALID
+from bench.fuzz.channel import mutated
 from ringkv.base.engine import Limits
 from ringkv.base.events import Failed, Finished, KVUsage, Scored, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
@@ -34,7 +34,7 @@ MESSAGES = [
     Cancel("r-1"),
     Shutdown(),
     Progress(2, 7, "compiling decode"),
-    Ready(LIMITS, KVChoice(budget=1792, select=SnapKV(domain="candidates"))),
+    Ready(LIMITS, KVChoice(budget=1792, select=SnapKV(pooling="avg"))),
     Events(tokens=(Token("r-1", 5, LOGPROB), Token("r-2", 9))),
     Events(finished=(Finished("r-1", "length", USAGE),), failed=(Failed("r-3", "BadToken", "no", "prompt"),)),
     Events(scored=(Scored("r-1", (LOGPROB, LOGPROB)),)),
@@ -70,7 +70,7 @@ def test_a_selector_is_decoded_as_its_class():
     assert type(decoded.default_kv.select) is KeyDiff
 
 
-@pytest.mark.parametrize("select", [{"name": "h2o"}, {"window": 8}, "tova", {"name": "snapkv", "window": "8"}])
+@pytest.mark.parametrize("select", [{"name": "x"}, {"window": 8}, "tova", {"name": "snapkv", "window": "8"}])
 def test_an_unknown_selector_or_wrong_parameter_types_are_refused(select):
     sent = {"limits": LIMITS, "default_kv": {"policy": "snapstream", "select": select}}
     with pytest.raises(msgspec.DecodeError):

@@ -176,7 +176,7 @@ function append(capacity: number, evicts: number, prompt: number, generated: num
     held += 1;
   }
   const shape: Shape = {
-    policy: "h2o",
+    policy: "scissorhands",
     prompt,
     seen: prompt + generated,
     sinks: protectedEntries,

@@ -1,7 +1,7 @@
 """OpenVINO GenAI: its continuous batching pipeline.
 
 Options: "threads"; "properties" of the device, such as KV_CACHE_PRECISION; "scheduler", fields of SchedulerConfig;
-"evict", fields of CacheEvictionConfig; "sparse", fields of SparseAttentionConfig.
+"evict", fields of CacheEvictionConfig.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,18 +59,11 @@ def _scheduler(options: Mapping[str, Any]) -> Any:
     if evict := options.get("evict"):
         config.use_cache_eviction = True
         config.cache_eviction_config = _eviction(**evict)
-    if sparse := options.get("sparse"):
-        config.use_sparse_attention = True
-        config.sparse_attention_config = _sparse(**sparse)
     return config
 
 
 def _eviction(mode: str, **sizes: Any) -> Any:
     return openvino_genai.CacheEvictionConfig(aggregation_mode=getattr(openvino_genai.AggregationMode, mode), **sizes)
-
-
-def _sparse(mode: str, **sizes: Any) -> Any:
-    return openvino_genai.SparseAttentionConfig(mode=getattr(openvino_genai.SparseAttentionMode, mode), **sizes)
 
 
 if __name__ == "__main__":

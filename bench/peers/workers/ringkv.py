@@ -11,7 +11,7 @@ from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.version import VERSION
-from ringkv.machine.waiting import spin_briefly
+from ringkv.machine.environment import spin_briefly
 
 spin_briefly()
 

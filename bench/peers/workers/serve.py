@@ -48,11 +48,14 @@ Load = Callable[[str, Mapping[str, Any]], ServedEngine]
 
 
 def serve(load: Load) -> None:
-    """Reply to commands until standard input is closed."""
+    reply_with(Session(load))
+
+
+def reply_with(session: object) -> None:
+    """Reply to commands with the session's methods of their names, until standard input is closed."""
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    session = Session(load)
     for line in sys.stdin:
         print(json.dumps(_reply(session, json.loads(line))), file=replies, flush=True)
     os._exit(0)  # skips slow threads and destructors of libraries
@@ -65,7 +68,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
-def _reply(session: "Session", command: dict[str, Any]) -> dict[str, Any]:
+def _reply(session: object, command: dict[str, Any]) -> dict[str, Any]:
     verb = command.pop("do")
     try:
         reply: dict[str, Any] = getattr(session, verb)(**command)

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
 from ringkv.base.errors import BudgetTooSmall
-from ringkv.base.kv import REVIEWING, KVChoice
+from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import parameters
 
 
@@ -69,7 +69,7 @@ def _snapstream(choice: KVChoice, budget: int) -> Needs:
     return {"sinks": choice.sinks, "recent": choice.recent_entries(budget)}, ("kv_sinks", "kv_recent")
 
 
-def _reviewing(choice: KVChoice, budget: int) -> Needs:
+def _scissorhands(choice: KVChoice, budget: int) -> Needs:
     parts = {"sinks": choice.sinks, "recent": choice.recent_entries(budget), "free": choice.review, "selected": 1}
     return parts, ("kv_sinks", "kv_recent", "kv_review")
 
@@ -80,5 +80,5 @@ _NEEDS: dict[str, Callable[[KVChoice, int], Needs]] = {
     "snapkv": _snapkv,
     "snapstream": _snapstream,
     "arkvale": _snapstream,
-    **dict.fromkeys(REVIEWING, _reviewing),
+    "scissorhands": _scissorhands,
 }

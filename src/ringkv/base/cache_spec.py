@@ -12,11 +12,11 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, SINKS
 from ringkv.base.zip_sizes import ZipSizes, entry_bytes
 
-PlaneFormat = Literal["plain", "int8", "fp8", "int4", "turbo4", "zipcache"]
-"""plain: elements of the engine's dtype. The others have scales per token and head; per slot and head a float32 center,
-which is subtracted from its keys, and the first tokens' keys in float32. int8: 8-bit integers, a float32 scale. fp8:
-e4m3, a float16 scale. int4: 4-bit integers, a scale and a minimum in float16. turbo4: keys as 4-bit places in a
-codebook and a float16 norm; values in int4. Latents have scales by group. zipcache: see `ZipSizes`."""
+PlaneFormat = Literal["plain", "int8", "int4", "zipcache"]
+"""The encoding of vectors. plain: elements of the engine's dtype. The others have scales per token and head; per slot
+and head a float32 center, which is subtracted from its keys, and the first tokens' keys in float32. int8: 8-bit
+integers, a float32 scale. int4: 4-bit integers, a scale and a minimum in float16. Latents have scales by group.
+zipcache: see `ZipSizes`."""
 IN_CHUNKS: PlaneFormat = "zipcache"
 
 
@@ -33,40 +33,39 @@ class _Stored(NamedTuple):
 
 
 LATENT_GROUP = 128  # elements of a latent that share a scale
-LATENT_FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "fp8", "int4")
 _STORED: Mapping[PlaneFormat, _Stored] = {
     "plain": _Stored(None, 0, 0),
     "int8": _Stored(8, 4, 1 + SINKS),
-    "fp8": _Stored(8, 2, 1 + SINKS),
     "int4": _Stored(4, 4, 1 + SINKS),
-    "turbo4": _Stored(4, 2, 1 + SINKS),
-}  # formats of vectors
-_VALUES: Mapping[PlaneFormat, PlaneFormat] = {"turbo4": "int4"}  # formats of values that are not those of keys
+}  # encodings of vectors
 
 
-COUNTS_BYTES = 20  # of five int32: what a step reads of a slot in pages
+COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
 MEANS = 16  # mean values that such a slot keeps if pages are estimated; more than the tokens of a step with drafts
 MEAN_BYTES = 4 * MEANS  # of an element of them, float32
 PIN_BYTES = 4  # of a page and head of such a slot, float32
-MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, whether it was prefetched, or a count
-FETCH_COUNTS = 3  # numbers of a slot and head: pages recalled, prefetched, and of these read
-HISTORY = 12  # reviews whose high weights are counted, of an entry that policies watch
-POSITION_BYTES = 4  # of an entry whose position reviews need, int32
-NOTED_BYTES = POSITION_BYTES + 4 + HISTORY  # of such an entry: its position int32, its mass float32, its counts uint8
-PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that heads divide
-WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "fp8": 1, "int4": 4, "turbo4": 4, "zipcache": 4}
+MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or a count
+HISTORY = 12  # reviews whose high weights are counted, of an entry of a slot that is reviewed
+NOTED_BYTES = 4 + HISTORY  # of such an entry: its position int32, its counts uint8
+PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that ragged heads divide
+WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "int4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
-
-
 IN_HOST_MEMORY = "memory"
 """The tier of slots that are in the host's memory beside a GPU."""
 
 
-class Pages(NamedTuple):
-    """Pages of slots, of which a step reads some.
+class Everything(NamedTuple):
+    """A reading: a step reads all live entries, as many of each head."""
 
-    size: entries of a page. by_means: digests are means instead of bounds. by_layer: all heads of a layer read the
-    same pages. on_disk: keys and values are in files.
+
+class Ragged(NamedTuple):
+    """A reading: a step reads all live entries, and heads have different numbers of them."""
+
+
+class Pages(NamedTuple):
+    """A reading: a step reads some pages of a slot.
+
+    size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
     resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not. estimated:
     attention to pages that a step does not read is estimated from their digests.
     """
@@ -76,49 +75,42 @@ class Pages(NamedTuple):
     on_disk: bool = False
     resident: int = 0
     estimated: bool = False
-    by_layer: bool = False
 
 
-SlotKind = (
-    PlaneFormat
-    | Literal["by_head", "pages", "pages_int8", "pages_estimated", "pages_int8_estimated", "recalled", "watched"]
-)
-"""How attention reads slots: in a format with as many entries for each head, with different numbers, or in pages;
-estimated: in pages, and the others are estimated; recalled: in pages that are copied from the host; watched: whole, and
-it keeps its queries."""
-IN_PAGES: Mapping[PlaneFormat, SlotKind] = {"plain": "pages", "int8": "pages_int8"}
-"""Formats of slots that may be read in pages."""
-ESTIMATED: Mapping[PlaneFormat, SlotKind] = {"plain": "pages_estimated", "int8": "pages_int8_estimated"}
-"""The same formats, if pages that are not read are estimated."""
+Reading = Everything | Ragged | Pages
+"""Which entries of a slot a step reads."""
 
 
 class SlotFormat(NamedTuple):
-    """How slots store keys and values; the first and last `skip` layers of a model store them plain.
+    """How slots store keys and values, and what a step reads of them: an encoding times a reading.
 
-    by_head: heads may have different numbers of entries. pages: None if a step reads all entries. review: N, the last
-    queries that slots keep for policies that watch decoding; 0 for none. calibrated: slots keep positions, for policies
-    that know what queries to expect.
+    queries: N, the last queries that slots keep for their reviews; 0 if they have none. skip: the first and last layers
+    of a model that store vectors plain; 0 in the format of one group of layers.
     """
 
-    name: PlaneFormat = "plain"
+    encoding: PlaneFormat = "plain"
+    reading: Reading = Everything()
+    queries: int = 0
     skip: int = 0
-    by_head: bool = False
-    pages: Pages | None = None
-    review: int = 0
-    calibrated: bool = False
 
     @property
-    def is_reviewed(self) -> bool:
-        """Whether some policy reviews the slots."""
-        return self.review > 0 or self.calibrated
+    def pages(self) -> Pages | None:
+        """The reading if it is in pages."""
+        return self.reading if isinstance(self.reading, Pages) else None
 
-    def of(self, layer: int, layers: int) -> PlaneFormat:
+    @property
+    def is_ragged(self) -> bool:
+        """Whether heads have different numbers of entries."""
+        return isinstance(self.reading, Ragged)
+
+    def of(self, layer: int, layers: int) -> "SlotFormat":
         """Return the format of one of so many layers."""
-        return self.name if self.skip <= layer < layers - self.skip else "plain"
+        is_encoded = self.skip <= layer < layers - self.skip
+        return self._replace(encoding=self.encoding if is_encoded else "plain", skip=0)
 
 
 PLAIN_SLOTS = SlotFormat()
-SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "fp8": 0, "int4": 2, "turbo4": 2, "zipcache": 2}
+SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "int4": 2, "zipcache": 2}
 """Layers at each end that are plain by default: errors of 4 bits cost the most there."""
 
 
@@ -214,8 +206,8 @@ class CacheSpec(NamedTuple):
         return 4 * self.key.heads * self.key.center_width
 
     def stored_as(self, format: PlaneFormat) -> "CacheSpec":
-        """Return this spec in another format."""
-        value = None if self.value is None else self.value._replace(format=_VALUES.get(format, format))
+        """Return this spec in another encoding."""
+        value = None if self.value is None else self.value._replace(format=format)
         return self._replace(key=self.key._replace(format=format), value=value)
 
     def on_rank(self, ranks: int) -> "CacheSpec":
@@ -239,31 +231,14 @@ class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
     queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    format: of slots; staging and stored prompts are plain. by_head, pages, review, calibrated: see `SlotFormat`.
+    slots: how slots are stored and read; staging and stored prompts are plain.
     """
 
     layers: tuple[int, ...]
     spec: CacheSpec
     queries: int
     window: int | None = None
-    format: PlaneFormat = "plain"
-    by_head: bool = False
-    pages: Pages | None = None
-    review: int = 0
-    calibrated: bool = False
-
-    @property
-    def kind(self) -> SlotKind:
-        """How attention reads the slots."""
-        if self.by_head:
-            return "by_head"
-        if self.review:
-            return "watched"
-        if self.pages and self.pages.resident:
-            return "recalled"
-        if self.pages:
-            return (ESTIMATED if self.pages.estimated else IN_PAGES)[self.spec.key.format]
-        return self.spec.key.format
+    slots: SlotFormat = PLAIN_SLOTS
 
     @property
     def elements(self) -> int:
@@ -275,13 +250,13 @@ class LayerGroup(NamedTuple):
         return len(self.layers) * self.spec.bytes(item)
 
     def stored_as(self, format: PlaneFormat) -> "LayerGroup":
-        """Return this group in another format."""
+        """Return this group in another encoding."""
         return self._replace(spec=self.spec.stored_as(format))
 
     @property
     def in_slots(self) -> "LayerGroup":
-        """This group in the format of its slots."""
-        return self.stored_as(self.format)
+        """This group in the encoding of its slots."""
+        return self.stored_as(self.slots.encoding)
 
     def on_rank(self, ranks: int) -> "LayerGroup":
         """Return what the largest of `ranks` tensor-parallel ranks has of this group: see `CacheSpec.on_rank`."""
@@ -299,44 +274,48 @@ class LayerGroup(NamedTuple):
 
     def file_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in files, all layers."""
-        return self._all_planes(capacity, item) if self.pages and self.pages.on_disk else 0
+        pages = self.slots.pages
+        return self._all_planes(capacity, item) if pages and pages.on_disk else 0
 
     def host_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in the host's memory beside a GPU, all layers."""
-        return self._all_planes(capacity, item) if self.pages and self.pages.resident else 0
+        pages = self.slots.pages
+        return self._all_planes(capacity, item) if pages and pages.resident else 0
 
     def _all_planes(self, capacity: int, item: int) -> int:
         return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes)
 
     def _near(self, entries: int) -> int:
         """Return how many of a slot's entries have a place where steps read them."""
-        if self.pages and self.pages.on_disk:
+        pages = self.slots.pages
+        if pages and pages.on_disk:
             return 0
-        return self.pages.resident * self.pages.size if self.pages and self.pages.resident else entries
+        return pages.resident * pages.size if pages and pages.resident else entries
 
     def step_bytes(self, capacity: int, read: int, item: int) -> int:
         """Return the bytes that a step reads of a full slot, all layers: `read` entries and all digests if in pages."""
         entries = self.entries(capacity)
-        if self.pages is None:
+        if self.slots.pages is None:
             return len(self.layers) * self.spec.slot_bytes(entries, item)
         planes = self.spec.slot_bytes(min(read, entries), item)
         return len(self.layers) * (planes + self._beside_bytes(entries, item))
 
     def _beside_bytes(self, entries: int, item: int) -> int:
-        """Return the bytes of a slot and layer beside its planes: where heads are, or digests, pins, counts and means,
-        or queries and what reviews note, or positions."""
-        if self.by_head:
-            return PLACE_BYTES * self.spec.key.heads
-        if self.pages:
-            count, resident, key = entries // self.pages.size, self.pages.resident, self.spec.key
-            page = 2 * item * key.elements + PIN_BYTES * key.heads
-            maps = MAP_BYTES * key.heads * (count + 2 * resident + FETCH_COUNTS) if resident else 0
-            means = MEAN_BYTES * key.elements if self.pages.estimated else 0
-            return count * page + maps + means + COUNTS_BYTES
-        if self.review:
-            queries = (self.review + 1) * self.queries * item * self.spec.key.elements
-            return queries + entries * NOTED_BYTES * self.spec.key.heads
-        return entries * POSITION_BYTES * self.spec.key.heads if self.calibrated else 0
+        """Return the bytes of a slot and layer beside its planes and centers."""
+        reading, key = self.slots.reading, self.spec.key
+        queries = (self.slots.queries + 1) * self.queries * item * key.elements if self.slots.queries else 0
+        noted = entries * NOTED_BYTES * key.heads if self.slots.queries else 0
+        if isinstance(reading, Ragged):
+            return queries + noted + PLACE_BYTES * key.heads
+        return queries + noted + (self._page_bytes(reading, entries, item) if isinstance(reading, Pages) else 0)
+
+    def _page_bytes(self, pages: Pages, entries: int, item: int) -> int:
+        """Return the bytes of digests, pins, counts, means, and what a GPU notes of pages in its host's memory."""
+        count, resident, key = entries // pages.size, pages.resident, self.spec.key
+        page = 2 * item * key.elements + PIN_BYTES * key.heads
+        maps = MAP_BYTES * key.heads * (count + resident + 1) if resident else 0
+        means = MEAN_BYTES * key.elements if pages.estimated else 0
+        return count * page + maps + means + COUNTS_BYTES
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""
@@ -357,18 +336,17 @@ class LayerGroup(NamedTuple):
 
 def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -> tuple[LayerGroup, ...]:
     """Divide groups of a model of so many layers by the format of their slots."""
-    found: dict[LayerGroup, list[int]] = {}
+    layers_of: dict[LayerGroup, list[int]] = {}
     for group in groups:
         for layer in group.layers:
-            whole = slots if group.window is None else PLAIN_SLOTS  # with a sliding window nothing is selected
-            own = group._replace(
-                by_head=whole.by_head, pages=whole.pages, review=whole.review, calibrated=whole.calibrated
-            )
-            found.setdefault(own._replace(layers=(), format=slots.of(layer, layers)), []).append(layer)
-    return tuple(group._replace(layers=tuple(own)) for group, own in found.items())
+            form = slots.of(layer, layers)
+            if group.window is not None:  # a ring of the window: nothing is selected
+                form = SlotFormat(form.encoding)
+            layers_of.setdefault(group._replace(layers=(), slots=form), []).append(layer)
+    return tuple(group._replace(layers=tuple(members)) for group, members in layers_of.items())
 
 
 def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:
     """Return each layer's group and its row in that group's planes, in the order of the layers."""
-    found = {layer: (at, row) for at, group in enumerate(groups) for row, layer in enumerate(group.layers)}
-    return dict(sorted(found.items()))
+    place_of = {layer: (index, row) for index, group in enumerate(groups) for row, layer in enumerate(group.layers)}
+    return dict(sorted(place_of.items()))

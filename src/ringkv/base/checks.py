@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.withdrawn import WITHDRAWN_VALUES
 
 Rule = tuple[str, object, bool, str]
 
@@ -11,7 +12,13 @@ def check(rules: Iterable[Rule]) -> None:
     """Raise `InvalidRequest` for the first rule that fails. A rule is (field, value, is it valid, what it must be)."""
     for field, value, is_valid, rule in rules:
         if not is_valid:
-            raise InvalidRequest(f"{field} is {value!r}; it must be {rule}", field)
+            raise InvalidRequest(refusal(field, value, rule), field)
+
+
+def refusal(setting: str, value: object, rule: str) -> str:
+    """Return what is wrong with a value: what it must be, or what to use instead of a value that was removed."""
+    remedy = WITHDRAWN_VALUES.get((setting, str(value)))
+    return f"{setting} {value} was removed; {remedy}" if remedy else f"{setting} is {value!r}; it must be {rule}"
 
 
 def is_count(value: object, minimum: int) -> bool:

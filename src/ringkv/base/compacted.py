@@ -1,10 +1,10 @@
 """compacted: what a request may not choose if its prompt is longer than its lane, and so is compacted in it."""
 
+from ringkv.base.cannot import refuse
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
+from ringkv.base.wanted import of_choice
 from ringkv.base.workspace import Workspace
-
-KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies
 
 
 def leading(choice: KVChoice) -> int:
@@ -14,15 +14,12 @@ def leading(choice: KVChoice) -> int:
 
 def check_compacted(choice: KVChoice, workspace: Workspace) -> None:
     """Raise InvalidRequest for a choice that needs all tokens of a prompt, or some that a compaction may evict."""
+    refuse(of_choice(choice) | {"workspace": f"prefill_workspace {workspace.size:,}"})
     kept, window, first = workspace.kept, choice.window, leading(choice)
     most = kept - max(window + 1, kept // 2)
     inner = any(start for start, _ in choice.protect)
     keeps_first = "kv_sinks" if first == choice.sinks else "kv_protect"
     for is_wrong, setting, reason, instead in (
-        (choice.policy in KEEP_EVERY_TOKEN, f"kv_policy {choice.policy}", "keeps every token", "choose snapstream"),
-        (choice.select.prefills_twice, f"kv_select {choice.select.name}", "prefills all of it again", "choose snapkv"),
-        (choice.select.joins_heads, f"kv_select {choice.select.name}", "needs the same in all heads", "choose snapkv"),
-        (choice.turns == "continue", "kv_turns continue", "is not implemented for it", "choose reread"),
         (inner, "kv_protect", "names tokens after others", "protect first tokens only"),
         (window >= kept, f"kv_window {window:,}", f"is not below {kept:,}, the entries that stay", "lower it"),
         (first > most, keeps_first, f"keeps {first:,} first tokens, and at most {most:,} may stay", "keep fewer"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ringkv.base.cache_spec import IN_HOST_MEMORY, Pages, PlaneFormat, SlotFormat
-from ringkv.base.kv import CALIBRATED, WATCHING, Digest, KVChoice, PagesBy, Unread
+from ringkv.base.cache_spec import IN_HOST_MEMORY, PLAIN_SLOTS, SlotFormat
+from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import ONE_NODE, ONE_RANK, AttentionParallel, Exchange, Nodes, Rank
 from ringkv.base.workspace import Workspace, workspace
 
@@ -36,15 +36,8 @@ class EngineConfig:
     threads: int  # intra-op threads of the engine
     cache_dir: Path  # directory of built graphs
     activations: Activations = "16-bit"  # rows of products with quantised weights; "int8" and "int4" round them by row
-    kv_format: PlaneFormat = "plain"  # of slots and conversations; staging and stored prompts use `dtype`
-    kv_format_skip: int = 0  # layers at each end of the model whose slots are plain
-    kv_page: int = 0  # entries of a page of slots, if steps read some pages only; `capacity` is a multiple
-    kv_digest: Digest = "mean"  # what pages are selected by
-    kv_pages_by: PagesBy = "head"  # what selects pages: each head, or a layer's heads together
-    kv_unread: Unread = "drop"  # what attention makes of pages that a step does not read
+    slot_format: SlotFormat = PLAIN_SLOTS  # of slots and conversations; staging and stored prompts use `dtype`
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
-    kv_prefetch: bool = False  # fetch pages for the next layer while a layer decodes
-    kv_resident: int = 0  # pages of each head on a GPU, if all are in the host's memory; 0: all are on the device
     head_shares: HeadShares = ()  # of kv_heads profile; () if there is no profile of the model's heads
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
@@ -66,21 +59,21 @@ class EngineConfig:
     @property
     def tier(self) -> str:
         """See `Limits`."""
-        return IN_HOST_MEMORY if self.kv_resident else str(self.kv_tier or "")
+        return IN_HOST_MEMORY if self._resident else str(self.kv_tier or "")
 
     @property
     def resident_pages(self) -> int | None:
         """See `Limits.resident`."""
-        return self.kv_resident or (None if self.kv_tier is None else 0)
+        return self._resident or (None if self.kv_tier is None else 0)
 
     @property
-    def slot_format(self) -> SlotFormat:
-        by_means, estimated, on_disk = self.kv_digest == "mean", self.kv_unread == "estimate", self.kv_tier is not None
-        by_layer = self.kv_pages_by == "layer"
-        pages = Pages(self.kv_page, by_means, on_disk, self.kv_resident, estimated, by_layer) if self.kv_page else None
-        review = self.kv.review if self.kv.policy in WATCHING else 0
-        by_head, calibrated = self.kv.heads != "equal", self.kv.policy in CALIBRATED
-        return SlotFormat(self.kv_format, self.kv_format_skip, by_head, pages, review, calibrated)
+    def page(self) -> int:
+        """Entries of a page of slots; 0 if they are not read in pages. `capacity` is a multiple of it."""
+        return self.slot_format.pages.size if self.slot_format.pages else 0
+
+    @property
+    def _resident(self) -> int:
+        return self.slot_format.pages.resident if self.slot_format.pages else 0
 
     @property
     def staged_entries(self) -> int:

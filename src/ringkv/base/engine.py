@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.base.events import FetchedPages, TokenLogprob
+from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.workspace import Workspace, workspace
@@ -243,8 +243,8 @@ class Engine(Protocol):
         """
         ...
 
-    def fetched(self, slot: int) -> FetchedPages | None:
-        """Return the pages that a slot's steps have fetched.
+    def recalled(self, slot: int) -> int | None:
+        """Return the pages that a slot's steps have recalled, as a mean over layers and heads; see `PageUsage`.
 
         None if all pages are where steps read them. Waits for the steps.
         """

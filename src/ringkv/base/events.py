@@ -1,35 +1,21 @@
 """Events that the engine emits for a request, in order: Scored*, Token*, then Finished or Failed."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "abort"]
 
 
-class FetchedPages(NamedTuple):
-    """Pages that the steps of one request have fetched from a GPU's host or from files: a mean over layers and heads.
-
-    recalled: when a layer had selected them. prefetched: one layer ahead, as predicted. prefetch_hits: of these, those
-    that the layer then read, some of which every step reads.
-    """
-
-    recalled: int
-    prefetched: int
-    prefetch_hits: int
-
-
 @dataclass(frozen=True)
 class PageUsage:
-    """Pages of one request's slot, per layer and key-value head. The last three are those of `FetchedPages`."""
+    """Pages of one request's slot, per layer and key-value head. `recalled` is a mean over these."""
 
     held: int  # pages that hold its tokens
     resident: int  # of them, those that stay where steps read them: not in a GPU's host, and not in files
     step: int  # pages that a step reads at most
     read: int  # pages that all steps of the answer have read
     skipped: int  # pages that they have not
-    recalled: int = 0
-    prefetched: int = 0
-    prefetch_hits: int = 0
+    recalled: int = 0  # pages that they copied from a GPU's host, or that were not in memory but in a file
 
 
 @dataclass(frozen=True)
@@ -106,11 +92,11 @@ class Finished:
     reason: FinishReason
     usage: Usage
 
-    def with_fetched(self, pages: FetchedPages) -> "Finished":
+    def with_recalled(self, pages: int) -> "Finished":
         kv = self.usage.kv
         if kv.pages is None:
             return self
-        return replace(self, usage=replace(self.usage, kv=replace(kv, pages=replace(kv.pages, **pages._asdict()))))
+        return replace(self, usage=replace(self.usage, kv=replace(kv, pages=replace(kv.pages, recalled=pages))))
 
 
 @dataclass(frozen=True)

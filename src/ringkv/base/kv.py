@@ -10,15 +10,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV
 
-WATCHING = ("h2o", "scissorhands", "reselect")
-"""Policies that watch what generated tokens attend to, with queries that slots keep."""
-CALIBRATED = ("triattention",)
-"""Policies that know what queries to expect, from statistics that `ringkv calibrate` makes."""
-REVIEWING = (*WATCHING, *CALIBRATED)
-"""Policies that review a slot every N generated tokens; it loses the N entries that matter least."""
 UNVOTED = ("full", "streaming", "arkvale")
 """Policies whose slots keep the same tokens with any selector."""
-POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", *REVIEWING)
+KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies
+POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", "scissorhands")
 MOST_REVIEWED = 255  # tokens of a review; their low or high weights are counted in 8 bits
 Reading = Literal["low", "high", "rate"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
@@ -27,8 +22,6 @@ TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 PAGES = (32, 16)  # entries of a page; the first is the default
 Digest = Literal["mean", "bounds"]
 DIGESTS: tuple[Digest, ...] = get_args(Digest)
-PagesBy = Literal["head", "layer"]
-PAGES_BY: tuple[PagesBy, ...] = get_args(PagesBy)
 Unread = Literal["drop", "estimate"]
 UNREAD: tuple[Unread, ...] = get_args(Unread)
 Weigh = Literal["none", "values"]
@@ -61,7 +54,7 @@ class KVChoice:
     most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
     "pyramid": each layer selects fewer than the one before it (PyramidKV, arXiv 2406.02069). "profile": each selects
     what was measured once for the model (as DuoAttention's heads, arXiv 2410.10819).
-    review: N, tokens between two reviews of a slot.
+    review: with scissorhands, N, tokens between two reviews of a slot, which then loses N entries.
     reading: how scissorhands ranks entries. "low": those with the most low weights go. "high": those with the fewest
     high weights. "rate": those with the smallest share of high weights.
     Raises `InvalidRequest`, which names the setting at fault.
@@ -112,6 +105,11 @@ class KVChoice:
         return self.policy == "arkvale" or (self.policy == "snapkv" and self.read is not None)
 
     @property
+    def review_interval(self) -> int:
+        """N, generated tokens between two reviews of a slot; 0 if the policy reviews no slots."""
+        return self.review if self.policy == "scissorhands" else 0
+
+    @property
     def keeps_votes(self) -> bool:
         """Whether a later turn needs the votes of entries: their selector cannot vote again once tokens are evicted."""
         return self.turns == "continue" and self.select.prefills_twice and self.policy not in UNVOTED
@@ -147,8 +145,7 @@ def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVCh
     The choice is unchanged if the message would take more than half of the selected entries, or if it protects spans.
     """
     budget = capacity if choice.budget is None else min(choice.budget, capacity)
-    free = choice.review if choice.policy in REVIEWING else 0
-    selected = budget - free - choice.recent_entries(budget) - max(choice.sinks, choice.window)
+    selected = budget - choice.review_interval - choice.recent_entries(budget) - max(choice.sinks, choice.window)
     if choice.protect or not 0 < 2 * tokens <= selected:
         return choice
     return replace(choice, protect=((0, tokens),))

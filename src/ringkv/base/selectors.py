@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Literal, get_args
 from ringkv.base.checks import check, number, one_of
 
 Pooling = Literal["avg", "max"]
-Groups = Literal["mean", "max"]
-Domain = Literal["row", "candidates"]
 WINDOW = 32  # tokens
 
 
@@ -50,15 +48,11 @@ class SnapKV(Selector):
     window: W, trailing prompt queries that vote.
     kernel, pooling: votes are pooled over this many neighbouring tokens, an odd number, by "max" or "avg". 5 and "avg"
     are common; our defaults keep whole passages (docs/accuracy.md measures it).
-    groups: "mean" of the votes of the query heads that share a key-value head, or each token's "max".
-    domain: softmax over the whole causal "row" (SnapKV) or over the "candidates" only (SnapStream's Eq. 3).
     """
 
     window: int = WINDOW
     kernel: int = 31
     pooling: Pooling = "max"
-    groups: Groups = "mean"
-    domain: Domain = "row"
     name: Literal["snapkv"] = _named("snapkv")
 
     def __post_init__(self) -> None:
@@ -68,8 +62,6 @@ class SnapKV(Selector):
                 number("kv_kernel", self.kernel, 1),
                 ("kv_kernel", self.kernel, self.kernel % 2 == 1, "odd, so that each token is in the middle"),
                 one_of("kv_pooling", self.pooling, get_args(Pooling)),
-                one_of("kv_groups", self.groups, get_args(Groups)),
-                one_of("kv_domain", self.domain, get_args(Domain)),
             )
         )
 

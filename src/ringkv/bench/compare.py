@@ -11,12 +11,12 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import EnginePair, Workload
 from ringkv.bench.probe import Ceiling, Machine
+from ringkv.bench.round import Round, run_round
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
 from ringkv.plan import floor
 from ringkv.plan.floor import Cost
-from ringkv.scheduler.round import Round, run_round
 from ringkv.text.repeat_words import repeat_words
 
 WARM_UP = 3  # output tokens of the first round, which is not counted

@@ -21,8 +21,8 @@ from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
 from ringkv.bench.pair import Workload
+from ringkv.bench.round import decode, make_request, run_round
 from ringkv.engine.build import build
-from ringkv.scheduler.round import decode, make_request, run_round
 from ringkv.text.repeat_words import repeat_words
 
 WARM_UP = 3  # output tokens before the profiler starts

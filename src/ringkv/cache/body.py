@@ -1,48 +1,75 @@
 """Body: cache memory as rows of entries. A row is a slot, a staging lane, or a block of the prefix store.
 
-L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector.
+L layers of a group, R rows, H key-value heads, C entries per row, D elements of a vector. If heads are ragged, all of
+them in all layers divide planes [1, R, 1, E, ...], and C is their average.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.formats.earlier import Earlier
-from ringkv.cache.formats.registry import storage
-from ringkv.cache.formats.storage import Allocate
-from ringkv.kernels.encoded_attend import NO_KEY
+from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup
+from ringkv.base.cache_spec import Pages as PageSettings
+from ringkv.base.kv import Layout
+from ringkv.cache import page_index
+from ringkv.cache.filling import Kept, encoding_of, fill, fill_heads
+from ringkv.cache.watching.ledger import Ledger
+from ringkv.kernels.slots import Pages, Slots, flat, mapped
 
 Planes = tuple[Tensor, ...]
-"""Keys [L, H, n, D], and values unless they are a part of the keys; each is followed by its scales, if it has any."""
+"""Keys [L, H, n, D], and values unless they are a part of the keys; each in the tensors of its encoding."""
 
 ALL = slice(None)
 Entries = slice | Tensor
 """Entries of a row: a contiguous slice, or indices int64 [n]."""
-Leaving = dict[int, Tensor]
-"""Of a row that is reviewed: by layer, the entries that were chosen to be evicted, int64 [H, N], until they are."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """The planes of one group of layers in their storage formats, keys first."""
+    """The rows of one group of layers.
+
+    slots: what decode attention reads, with a first dimension of layers: [L, R, ...]. noted: what reviews note of each
+    entry, [L, R, H, C, ...]; None if nothing watches the rows. from_disk: int32 [L, R, H], pages that steps have read
+    ahead from files; None if no planes are in files.
+    """
 
     group: LayerGroup
-    planes: Planes  # [L, R, H, C, D] each; scales [L, R, H, C]
-    beside: Planes = ()  # [L, R, ...] each; of encoded keys the centers, float32 [L, R, H, W], see `StorageFormat`
+    slots: Slots
+    noted: Ledger | None = None
+    from_disk: Tensor | None = None
 
-    @classmethod
-    def allocate(cls, group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> "Body":
-        """`allocate` makes a tensor from a shape; it decides the device, the initial contents and the plain dtype."""
-        return cls(group, new_planes(group, rows, entries, allocate), new_centers(group, rows, allocate))
+    @property
+    def planes(self) -> Planes:
+        return tuple(self.slots.planes)
+
+    @property
+    def key_tensors(self) -> Planes:
+        """The tensors of keys, [L, R, H, C, ...] each."""
+        return next(self._by_plane())
+
+    @property
+    def pages(self) -> Pages | None:
+        """Digests and all else that rows in pages have beside their planes."""
+        return self.slots.reading if isinstance(self.slots.reading, Pages) else None
+
+    @property
+    def _page_settings(self) -> PageSettings:
+        settings = self.group.slots.pages
+        assert settings is not None
+        return settings
+
+    @property
+    def places(self) -> Tensor | None:
+        """int32 [L, R, H, 2], where ragged heads are in a row."""
+        return self.slots.places
 
     @property
     def device(self) -> torch.device:
-        return self.planes[0].device
+        """Where steps run."""
+        return self.pages.digests.device if self.pages else self.planes[0].device
 
     @property
     def rows(self) -> int:
@@ -51,21 +78,27 @@ class Body:
     @property
     def entries(self) -> int:
         """C, entries per row."""
-        return self.planes[0].shape[3]
+        count = self.planes[0].shape[3]
+        return count if self.places is None else count // (len(self.group.layers) * self.group.spec.key.heads)
 
     @property
     def bytes(self) -> int:
-        return sum(plane.nbytes for plane in (*self.planes, *self.beside))
+        """Bytes where steps run."""
+        noted = sum(tensor.nbytes for tensor in self.noted or ())
+        stored: int = sum(tensor.nbytes for tensor in flat(self.slots))
+        return stored + noted - self.file_bytes - self.host_bytes
 
     @property
     def file_bytes(self) -> int:
-        """Bytes in files, which `bytes` leaves out."""
-        return 0
+        """Bytes in files."""
+        is_in_files = self.pages is not None and self._page_settings.on_disk
+        return sum(plane.nbytes for plane in self.planes) if is_in_files else 0
 
     @property
     def host_bytes(self) -> int:
-        """Bytes in the host's memory beside a GPU, which `bytes` leaves out."""
-        return 0
+        """Bytes in the host's memory beside a GPU."""
+        is_on_host = self.pages is not None and self._page_settings.resident > 0
+        return sum(plane.nbytes for plane in self.planes) if is_on_host else 0
 
     @property
     def entry_bytes(self) -> int:
@@ -77,86 +110,144 @@ class Body:
         """Bytes of one row, all layers."""
         return self.bytes // self.rows
 
+    @property
+    def recalled(self) -> Tensor | None:
+        """Pages that steps have recalled, int32 [L, R, H]; None if all are where steps read them."""
+        residents = self.pages.residents if self.pages else None
+        return residents.fetched if residents else self.from_disk
+
     def settle(self) -> None:
         """Wait until the host can read the entries that steps have written."""
+        if self.host_bytes and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
-    def place(self, row: int, layout: Layout) -> None:
-        """Note the layout of a row that was filled, if attention needs more of it than `Slots` has."""
+    def layer(self, index: int) -> Slots:
+        """Return one layer's slots, the arguments of its graph."""
+        return mapped(self.slots, lambda tensor: tensor[min(index, len(tensor) - 1)])  # ragged heads share their planes
 
-    def note(self, row: int, tokens: Tensor) -> None:
-        """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""
-
-    def review(self, row: int, layout: Layout, seen: int, choice: KVChoice, leaving: Leaving) -> None:
-        """Review a row that has seen so many tokens; only a `ReviewedBody` can."""
-        raise AssertionError("nothing watches these rows")
-
-    def layer(self, index: int) -> Planes:
-        """Return one layer's planes [R, H, C, D] and centers [R, H, W], the arguments of its graph."""
-        return tuple(plane[index] for plane in (*self.planes, *self.beside))
-
-    def take(
-        self,
-        row: int,
-        source: "Body",
-        source_row: int,
-        index: Tensor,
-        fixed: int = 0,
-        saliency: Tensor | None = None,
-        earlier: Sequence[Earlier] = (),
-    ) -> None:
-        """Fill a row with entries int64 [L, H, n] of a plain body's row, encoded; entries after them become 0.
-
-        fixed: so many first entries will not be overwritten. Their keys may be kept exactly. saliency: float32
-        [L, H, n], for `ZipBody` and `WatchedBody` alone. earlier: of each plane, the entries that an earlier turn has
-        encoded, if there are any.
-        """
-        parts, end = len(self.planes) // len(source.planes), max(self._reach(row), index.shape[-1])
-        for at, (plane, theirs) in enumerate(zip(self.group.spec.planes, source.planes, strict=True)):
-            own = [tensor[:, row, :, :end] for tensor in self.planes[at * parts : (at + 1) * parts]]
-            center = self.centers[at][:, row] if at < len(self.centers) else None
-            storage(plane).take(theirs, source_row, index, own, center, fixed, earlier[at] if earlier else None)
+    def take(self, row: int, kept: Kept) -> None:
+        """Fill a row with entries of a staged prompt, encoded; those after them become 0 if steps might read them."""
+        if self.places is not None:
+            self._take_ragged(row, kept)
+        elif self.host_bytes:
+            page_index.fill_on_host(self.planes, row, kept)
+        else:
+            end = max(self._reach(row), kept.length)
+            for plane, tensors in enumerate(self._by_plane()):
+                target = [tensor[:, row, :, :end] for tensor in tensors]
+                fill(kept, plane, encoding_of(self.group.spec.planes[plane]), target, self._centers(plane, row))
+        if self.pages:
+            read = kept.taken if self.host_bytes else partial(self._decoded, row)
+            page_index.note(self.pages, row, self._page_settings, kept, read)
 
     def _reach(self, row: int) -> int:
         """Return how many first entries of a row may not be 0."""
-        return self.entries
+        if self.pages is None:
+            return self.entries
+        return min(self.entries, page_index.reach(self.pages, row, self._page_settings.size))
+
+    def _decoded(self, row: int, plane: int, layer: int, entries: slice) -> Tensor:
+        """Return entries [H, n, D] of a layer in a row's plane: keys minus their center if they have one, or values."""
+        tensors = list(self._by_plane())[plane]
+        encoding = encoding_of(self.group.spec.planes[plane])
+        return encoding.decode(*(tensor[layer : layer + 1, row, :, entries] for tensor in tensors))[0]
+
+    def _take_ragged(self, row: int, kept: Kept) -> None:
+        """Fill a row head after head. A head with n entries has `more` than the average of all of them."""
+        assert self.places is not None
+        counts = (kept.entries >= 0).sum(-1)
+        more = counts - int(counts.sum()) // counts.numel()
+        room = more + self.entries
+        first = room.flatten().cumsum(0).view_as(room) - room
+        self.places[:, row] = torch.stack((first, more), -1)
+        for plane, tensors in enumerate(self._by_plane()):
+            target = [tensor[0, row, 0] for tensor in tensors]
+            fill_heads(kept, plane, encoding_of(self.group.spec.planes[plane]), target, room, self._centers(plane, row))
+
+    def _by_plane(self) -> Iterator[Planes]:
+        """Yield the tensors of keys, then those of values."""
+        each = len(self.planes) // len(self.group.spec.planes)
+        for first in range(0, len(self.planes), each):
+            yield self.planes[first : first + each]
+
+    def _centers(self, plane: int, row: int) -> Tensor | None:
+        """Return the centers [L, H, W] of a row's keys; None for values, and if the encoding has none."""
+        return None if plane or self.slots.centers is None else self.slots.centers[:, row]
+
+    def place(self, row: int, layout: Layout) -> None:
+        """Note the layout of a row that was filled, if attention needs more of it than `Rings` has."""
+        if self.recalled is not None:
+            self.recalled[:, row] = 0
+        if self.pages:
+            page_index.place(self.pages, row, self._page_settings.size, layout)
+
+    def note(self, row: int, tokens: Tensor) -> None:
+        """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""
+        if self.noted:
+            self.noted.positions[:, row, :, : tokens.shape[-1]] = tokens
+            self.noted.counts[:, row] = 0
 
     def read(self, row: int, entries: Entries) -> Planes:
         """Return these entries of a row, the same in every layer and head; a view if they are a slice."""
         rows = (plane[:, row] for plane in self.planes)
         if isinstance(entries, slice):
-            return tuple(row[:, :, entries] for row in rows)
-        return tuple(row.index_select(2, entries) for row in rows)
+            return tuple(plane[:, :, entries] for plane in rows)
+        return tuple(plane.index_select(2, entries.to(plane.device)) for plane in rows)
 
     def lengths(self, row: int, live: int) -> Tensor | None:
         """Return int64 [L, H] on the CPU, how many entries each head of a row with `live` entries has.
 
         None if all have as many.
         """
-        return None
+        return None if self.places is None else self.places[:, row, :, 1].cpu().long() + live
 
     def in_order(self, row: int, order: Tensor, fixed: int) -> Tensor:
-        """Return where a row's planes have its entries, in an order int64 [m] that begins with 0 .. fixed-1."""
-        return order
+        """Return where a row's planes have its entries, in an order int64 [m] that begins with 0 .. fixed-1.
+
+        Of each ragged head these are its entries before the ring, then the ring's in their order; head after head.
+        """
+        if self.places is None:
+            return order
+        heads = self.places[:, row].flatten(0, 1).tolist()
+        protected = torch.arange(fixed + max(more for _, more in heads), device=order.device)
+        ring = order[fixed:]
+        return torch.cat([part + first for first, more in heads for part in (protected[: fixed + more], ring + more)])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a row is exported and restored whole: where its entries are is a part of it."""
+        return self.places is not None
 
     def parts(self, row: int, live: int) -> Planes:
         """Return everything that a row with `live` entries stores, as views."""
-        return (*self.read(row, slice(live)), *(center[:, row] for center in self.beside))
-
-    @property
-    def centers(self) -> Planes:
-        """Of encoded keys the centers [L, R, H, W], which `beside` has."""
-        return self.beside[: len(storage(self.group.spec.key).beside)]
+        beside = self.slots._replace(planes=())
+        if self.pages:
+            beside = beside._replace(reading=self.pages._replace(residents=None))
+        planes = (plane[:, row] for plane in self.planes) if self.is_whole else self.read(row, slice(live))
+        return (*planes, *(tensor[:, row] for tensor in flat(beside)))
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
-        """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads: [N, n, L, H, D] each."""
-        return tuple(plane[:, rows[:, None], :, entries] for plane in self.planes)
+        """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads, for `put_back`.
+
+        If heads are ragged, the entries are in the ring.
+        """
+        place = self._entries_of_rows(rows, entries)
+        return tuple(plane[place] for plane in self.planes)
 
     def put_back(self, rows: Tensor, entries: Tensor, copies: Planes, mask: Tensor) -> None:
         """Write back the copies that `copy` returned, if `mask` bool [N, n]; the other entries stay as they are."""
-        at = slice(None), rows[:, None], slice(None), entries
+        place = self._entries_of_rows(rows, entries)
+        first = 1 if self.places is not None else 0  # ragged heads: a dimension of layers comes before the rows
         for plane, copy in zip(self.planes, copies, strict=True):
-            broadcast = mask.view(*mask.shape, *[1] * (copy.dim() - 2))
-            plane[at] = torch.where(broadcast, copy, plane[at])
+            broadcast = mask.view(*[1] * first, *mask.shape, *[1] * (copy.dim() - 2 - first))
+            plane[place] = torch.where(broadcast, copy, plane[place])
+
+    def _entries_of_rows(self, rows: Tensor, entries: Tensor) -> tuple[slice | Tensor | int, ...]:
+        """Return an index of planes: entries int64 [N, n] of rows int64 [N]."""
+        if self.places is None:
+            return ALL, rows[:, None], ALL, entries
+        offset = self.places[:, rows].sum(-1)
+        return 0, rows[:, None, None], 0, offset[:, :, None].long() + entries[..., None]
 
     def write(self, row: int, first: int, planes: Planes, layers: slice = ALL) -> None:
         """Copy n entries of these layers to a row, starting at its entry `first`."""
@@ -174,136 +265,19 @@ class Body:
         Memory grows by one layer's entries.
         """
         for plane in self.planes:
-            for layer, own in zip(plane[:, row, :, first:], kept, strict=True):
-                layer[:, : own.shape[1]] = layer.gather(1, own[..., None].expand(-1, -1, layer.shape[2]))
+            for layer, index in zip(plane[:, row, :, first:], kept, strict=True):
+                layer[:, : index.shape[1]] = layer.gather(1, index[..., None].expand(-1, -1, layer.shape[2]))
 
     def clear(self, row: int, first: int) -> None:
-        """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it."""
-        for plane in self.planes:
-            plane[:, row, :, first:] = 0
+        """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it.
 
-
-def new_planes(group: LayerGroup, rows: int, entries: int, allocate: Allocate) -> Planes:
-    shapes = [(plane, (len(group.layers), rows, plane.heads, entries, plane.width)) for plane in group.spec.planes]
-    return tuple(one for plane, shape in shapes for one in storage(plane).allocate(shape, allocate))
-
-
-def new_centers(group: LayerGroup, rows: int, allocate: Allocate) -> Planes:
-    """Return the centers of encoded keys; none of plain ones."""
-    key = group.spec.key
-    if not storage(key).beside:
-        return ()
-    centers = allocate((len(group.layers), rows, key.heads, key.center_width), dtype=torch.float32)
-    centers[..., key.width :] = NO_KEY
-    return (centers,)
-
-
-class WholeRows(Body):
-    """Rows that are whole slots: they are filled, exported and restored, and only decode attention changes them."""
-
-    def parts(self, row: int, live: int) -> Planes:
-        return tuple(tensor[:, row] for tensor in (*self.planes, *self.beside))
-
-    def clear(self, row: int, first: int) -> None:
-        """Do nothing: a row is restored whole, and entries that were not filled are not read."""
-
-
-class Span(NamedTuple):
-    """Where a lane is in a body: its entry i is the body's entry i + shift. Entries below `low` are no longer there."""
-
-    shift: int = 0
-    low: int = 0
-
-
-class CacheRow(NamedTuple):
-    """One row of every group's body: a whole slot, or a lane of the staging, which has `size` entries."""
-
-    bodies: tuple[Body, ...]
-    at: int
-    spans: tuple[Span, ...] = ()  # one per group; none: the row's own entries
-    size: int | None = None  # None: all of the row
-
-    @property
-    def entries(self) -> int:
-        """Entries per row, the fewest of all groups."""
-        return min(body.entries for body in self.bodies) if self.size is None else self.size
-
-    def read(self, entries: Entries) -> list[Planes]:
-        """Return these entries of each group."""
-        return [self.read_group(group, entries) for group in range(len(self.bodies))]
-
-    def read_group(self, group: int, entries: Entries) -> Planes:
-        """Return these entries of one group."""
-        shift, low = self._span(group)
-        assert isinstance(entries, Tensor) or (entries.start or 0) >= low, "these entries are no longer in the row"
-        return self.bodies[group].read(self.at, _shifted(entries, shift))
-
-    def write_group(self, group: int, first: int, planes: Planes, layers: slice = ALL) -> None:
-        """Copy entries of these layers of a group, starting at entry `first`, except those below the group's span."""
-        shift, low = self._span(group)
-        below = max(0, low - first)
-        own = tuple(plane[:, :, below:] for plane in planes)
-        self.bodies[group].write(self.at, first + below + shift, own, layers)
-
-    def fill(
-        self,
-        slot: "CacheRow",
-        sources: Sequence[Tensor],
-        fixed: Sequence[int],
-        saliency: Sequence[Tensor | None],
-        earlier: Sequence[Sequence[Earlier]] = (),
-    ) -> None:
-        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Body.take`."""
-        each = zip(self.bodies, sources, fixed, saliency, strict=True)
-        for group, (body, source, count, salient) in enumerate(each):
-            shift = self._span(group).shift
-            moved = torch.where(source < 0, source, source + shift) if shift else source
-            before = [one.shifted(shift) for one in earlier[group]] if earlier else ()
-            slot.bodies[group].take(slot.at, body, self.at, moved, count, salient, before)
-
-    def note(self, tokens: Iterable[Tensor]) -> None:
-        """Note which tokens the entries of a slot that was filled hold, int64 [L, H, n] of each group."""
-        for body, own in zip(self.bodies, tokens, strict=True):
-            body.note(self.at, own)
-
-    def _span(self, group: int) -> Span:
-        return self.spans[group] if self.spans else _WHOLE
-
-    def export(self, live: Sequence[int]) -> bytes:
-        """Return the first `live` entries of each group as one packet, which `restore` accepts on any machine."""
-        parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n))
-        return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
-
-    def restore(self, live: Sequence[int], packet: bytes | memoryview) -> None:
-        """Fill the first `live` entries of each group from a packet; the others become 0.
-
-        Raises ValueError for a packet of another size.
+        Rows that are restored whole, and those in a host's memory, have nothing after their entries that steps read.
         """
-        targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n)]
-        sizes = [target.numel() * target.element_size() for target in targets]
-        if sum(sizes) != len(packet):
-            raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")
-        raw = _raw(packet)
-        for target, part in zip(targets, raw.split(sizes), strict=True):
-            target.copy_(part.view(target.dtype).view(target.shape))
-        for body, n in zip(self.bodies, live, strict=True):
-            body.clear(self.at, n)
+        if not self.is_whole and not self.host_bytes:
+            for plane in self.planes:
+                plane[:, row, :, first:] = 0
 
 
-_WHOLE = Span()
-
-
-def _raw(packet: bytes | memoryview) -> Tensor:
-    """Return uint8 [bytes]: a view of a packet that may be written to, else a copy."""
-    if not len(packet):
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(packet) if memoryview(packet).readonly else packet, dtype=torch.uint8)
-
-
-def _shifted(entries: Entries, first: int) -> Entries:
-    if not first:
-        return entries
-    if isinstance(entries, Tensor):
-        return entries + first
-    assert entries.stop is not None
-    return slice((entries.start or 0) + first, entries.stop + first)
+def plain_body(group: LayerGroup, planes: Sequence[Tensor]) -> Body:
+    """Return rows of plain entries, such as staging lanes; a step reads all of them."""
+    return Body(group._replace(slots=PLAIN_SLOTS), Slots("plain", tuple(planes)))

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringkv.base.budgets import check_budget
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
-from ringkv.base.kv import REVIEWING, KVChoice, Layout, Layouts, TokenSpan
+from ringkv.base.kv import KVChoice, Layout, Layouts, TokenSpan
 from ringkv.cache.protect import end, protected, tokens
 
 
@@ -166,8 +166,8 @@ def _refuse_too_many(protected_tokens: int, selected: int, budget: int) -> None:
         )
 
 
-def _reviewing(choice: KVChoice, n: int, budget: int) -> Layout:
-    """A policy that reviews its slot: what the prompt selects, then N free entries before the first review."""
+def _scissorhands(choice: KVChoice, n: int, budget: int) -> Layout:
+    """Scissorhands: what the prompt selects, then N free entries before the first review."""
     review, recent = choice.review, choice.recent_entries(budget)
     kept = budget - review
     selected = kept - choice.sinks - recent
@@ -184,5 +184,5 @@ _RULES: dict[str, LayoutRule] = {
     "snapkv": _snapkv,
     "snapstream": _snapstream,
     "arkvale": _arkvale,
-    **dict.fromkeys(REVIEWING, _reviewing),
+    "scissorhands": _scissorhands,
 }

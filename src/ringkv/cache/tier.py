@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.cache.formats.storage import Allocate
+from ringkv.kernels.slots import Allocate
 
 
 def on_disk(folder: Path, like: Tensor) -> Allocate:

@@ -1,0 +1,4 @@
+"""The commands: their options, and what they print.
+
+Others import `main`.
+"""

@@ -11,7 +11,7 @@ from ringkv.cli.options import SWITCH
 from ringkv.plan.units import parse_bytes
 
 if TYPE_CHECKING:
-    from ringkv.server.edge import EdgeOptions
+    from ringkv.server.options import EdgeOptions
 
 ACCESS = "Access"  # panel of --help
 
@@ -78,8 +78,8 @@ class AccessOptions:
 
     def edge(self) -> "EdgeOptions":
         """Read keys and certificates. Takes the keys out of the environment. Raises InvalidRequest."""
-        from ringkv.server.edge import EdgeOptions, tls_of
-        from ringkv.server.keys import read_keys
+        from ringkv.server.key_files import read_keys
+        from ringkv.server.options import EdgeOptions, tls_of
 
         return EdgeOptions(
             read_keys(self.api_keys or (), os.environ),

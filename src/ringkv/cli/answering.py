@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ringkv.base.engine import Limits
 from ringkv.base.events import Usage
-from ringkv.base.kv import REVIEWING
 from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def cache_line(usage: Usage) -> str:
     If steps read some pages, or heads hold different numbers of entries, it says how many.
     """
     kv = usage.kv
-    name = "review" if kv.policy in REVIEWING else "ring wrap"
+    name = "review" if kv.policy == "scissorhands" else "ring wrap"
     wraps = f"1 {name}" if kv.ring_wraps == 1 else f"{kv.ring_wraps:,} {name}s"
     pages = kv.pages and f", steps read {min(kv.pages.step, kv.pages.held):,} of {kv.pages.held:,} pages"
     heads = kv.heads and f", heads hold {kv.heads.fewest:,} to {kv.heads.most:,}"

@@ -14,7 +14,6 @@ from typer.models import ArgumentInfo
 
 from ringkv.base.version import VERSION
 from ringkv.cli.commands.bench import bench
-from ringkv.cli.commands.calibrate import calibrate
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
@@ -27,13 +26,43 @@ from ringkv.cli.commands.pull import pull
 from ringkv.cli.commands.rotate import rotate
 from ringkv.cli.commands.serve import serve
 from ringkv.cli.failures import INTERRUPTED, guarded, print_error, show_warnings
-from ringkv.cli.model_argument import OPTION, ModelCommand
 from ringkv.cli.options import SWITCH
 from ringkv.cli.spread import spread
 
+OPTION = "model"
+
+
+class ModelCommand(TyperCommand):
+    """A command that has --model and no arguments of its own, so arguments are models."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line. Fails if models are given in both ways, or several to a command that takes one."""
+        ctx.allow_extra_args = True
+        models = super().parse_args(ctx, args)
+        if models:
+            ctx.params[OPTION] = self._named(ctx, models)
+        ctx.args = []
+        return []
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[MODEL]..." if self._takes_several() else "[MODEL]"]
+
+    def _named(self, ctx: Any, models: list[str]) -> list[str] | str:
+        if ctx.get_parameter_source(OPTION).name == "COMMANDLINE":
+            ctx.fail(f"{' '.join(models)} is a second model beside --model; give all with --model")
+        if self._takes_several():
+            return models
+        if len(models) > 1:
+            ctx.fail(f"the command takes one model; leave out {' '.join(models[1:])}")
+        return models[0]
+
+    def _takes_several(self) -> bool:
+        return any(one.name == OPTION and getattr(one, "multiple", False) for one in self.params)
+
+
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
-    "Get models": (pull, models, rotate, calibrate),
+    "Get models": (pull, models, rotate),
     "Plan and measure": (plan, study, bench, profile, doctor),
 }
 

@@ -1,7 +1,9 @@
-"""Flags of vLLM and llama.cpp, and of other commands of ringkv, with what to give instead."""
+"""Flags of vLLM and llama.cpp, of other commands of ringkv, and removed ones, with what to give instead."""
 
 import re
 from collections.abc import Collection, Mapping
+
+from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 
 HINTS: Mapping[str, str] = {
     "--tokens COUNT is the longest prompt plus output": "--max-model-len --ctx-size -c",
@@ -14,9 +16,7 @@ HINTS: Mapping[str, str] = {
     "--memory BYTES shows how many slots fit": "--slots --max-num-seqs --parallel -np",
     "--slots and --kv-budget set the size of the cache, not a share of memory": "--gpu-memory-utilization",
     "--memory BYTES is the memory of each rank": "--gpu-memory-utilization",
-    "--kv-format int8, fp8 or int4 stores slots in fewer bits": (
-        "--kv-cache-dtype --cache-type-k -ctk --cache-type-v -ctv"
-    ),
+    "--kv-format int8 or int4 stores slots in fewer bits": ("--kv-cache-dtype --cache-type-k -ctk --cache-type-v -ctv"),
     "--weights int8 or int4 quantises weights; without it AWQ and GPTQ checkpoints become bf16": ("--quantization -q"),
     "the prefix cache is on, and --prefix-store BYTES is its size": "--enable-prefix-caching --cache-reuse",
     "--prefix-store 0 disables the prefix cache": "--no-enable-prefix-caching",
@@ -48,7 +48,13 @@ HINTS: Mapping[str, str] = {
 def hint(flag: str, known: Collection[str]) -> str | None:
     """Return what to give instead of a flag that is not `known`; None if there is nothing."""
     suitable = (text for text, flags in HINTS.items() if flag in flags.split() and flags_in(text) <= set(known))
-    return next(suitable, None)
+    return _remedy(flag) or next(suitable, None)
+
+
+def _remedy(flag: str) -> str | None:
+    """Return the remedy of a setting that was removed, in flags; None for any other flag."""
+    remedy = WITHDRAWN_SETTINGS.get(flag.lstrip("-").replace("-", "_"))
+    return remedy and re.sub(r"\bkv_\w+", lambda found: "--" + found[0].replace("_", "-"), remedy)
 
 
 def flags_in(text: str) -> set[str]:

@@ -22,7 +22,7 @@ from ringkv.cli.output import WIDE, print_stderr, print_while_read
 from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
 
 if TYPE_CHECKING:
-    from ringkv.server.tracing import Telemetry
+    from ringkv.server.watch.tracing import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,15 @@ class ObservingOptions:
     @contextmanager
     def telemetry(self) -> "Iterator[Telemetry]":
         """Give what the server needs to describe its requests. Traces that the environment requests are optional."""
-        from ringkv.server.request_log import DESCRIBE
-        from ringkv.server.tracing import ENDPOINT, NOT_INSTALLED, Telemetry, is_installed, tracer_of, wanted_endpoint
+        from ringkv.server.watch.log import DESCRIBE
+        from ringkv.server.watch.tracing import (
+            ENDPOINT,
+            NOT_INSTALLED,
+            Telemetry,
+            is_installed,
+            tracer_of,
+            wanted_endpoint,
+        )
 
         endpoint = wanted_endpoint(self.otlp_endpoint, os.environ)
         if endpoint and not self.otlp_endpoint and not is_installed():

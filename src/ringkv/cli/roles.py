@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
+from ringkv.base.cannot import refuse
 from ringkv.base.checks import check, one_of
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
+from ringkv.base.wanted import HANDOFF
 from ringkv.cli.option import option
 from ringkv.handoff.address import Address
 from ringkv.plan.auto_policy import as_worker
@@ -69,9 +71,7 @@ class RoleOptions:
         if self.role == "both":
             return options
         if options.prefill_workspace is not None:
-            raise InvalidRequest(
-                f"prefill_workspace is not implemented for --role {self.role}; leave it out", "prefill_workspace"
-            )
+            refuse({**HANDOFF, "workspace": f"prefill_workspace {options.prefill_workspace:,}"})
         options = as_worker(options)
         if self.role == "prefill":
             return options

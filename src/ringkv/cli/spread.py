@@ -5,14 +5,25 @@ def chat(engine: EngineOptions, sampling: Sampling) -> None: ...     # ringkv ch
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from ringkv.cli.panels import common_first
 from ringkv.cli.settings import annotation
+
+LESS_COMMON = "Less common"
+SHARED = frozenset(("Model", "Machine", "Sampling", "Cache"))  # panels whose less common options are apart
+COMMON = frozenset(
+    (
+        "model",
+        *("kv_policy", "kv_budget", "kv_compression"),
+        *("prompt_tokens", "slots", "weights", "device"),
+        *("max_tokens", "temperature", "top_p", "seed", "stop"),
+    )
+)
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,3 +61,24 @@ def _fields(group: Any) -> list[Parameter]:
         )
         for field in fields(group)
     ]
+
+
+def common_first(shared: Iterable[Parameter]) -> list[Parameter]:
+    """Return the shared options in the order of --help."""
+    shared = list(shared)
+    common = [one for one in shared if one.name in COMMON]
+    others = [one for one in shared if one.name not in COMMON]
+    of_one_command = [one for one in others if _panel(one) not in SHARED]
+    return common + of_one_command + [_less_common(one) for one in others if _panel(one) in SHARED]
+
+
+def _panel(one: Parameter) -> str | None:
+    panel: str | None = one.annotation.__metadata__[0].rich_help_panel
+    return panel
+
+
+def _less_common(one: Parameter) -> Parameter:
+    """Return the option moved to a panel at the end."""
+    option = copy(one.annotation.__metadata__[0])
+    option.rich_help_panel = f"{LESS_COMMON}: {str(_panel(one)).lower()}"
+    return one.replace(annotation=Annotated[one.annotation.__origin__, option])

@@ -18,25 +18,21 @@ Text = Annotated[
 Tokens = Annotated[int, typer.Option("--tokens", metavar="N", help="How many tokens of the text are used at most.")]
 
 
-def read_windows(
-    folder: Path, text: Path | None, most: int, size: int = WINDOW, least: int | None = None
-) -> list[list[int]]:
-    """Return the text's first tokens, `most` or fewer, in whole windows of `size` tokens.
+def read_windows(folder: Path, text: Path | None, limit: int, size: int) -> list[list[int]]:
+    """Return the text's first tokens, `limit` or fewer, in whole windows of `size` tokens.
 
-    text: a file; None is Python's manual. least: a text of so many tokens may be one shorter window; by default `size`.
-    Raises InvalidRequest if there are fewer.
+    text: a file; None is Python's manual. Raises InvalidRequest if there are fewer tokens than a window has.
     """
     from ringkv.text.tokenizer import Tokenizer
 
-    most, least = max(most, 0), size if least is None else least
-    beginning = _read(text)[: most * CHARACTERS_PER_TOKEN]
-    tokens = Tokenizer.from_directory(folder).encode(beginning, add_special_tokens=False)[:most]
-    if len(tokens) < least:
+    limit = max(limit, 0)
+    beginning = _read(text)[: limit * CHARACTERS_PER_TOKEN]
+    tokens = Tokenizer.from_directory(folder).encode(beginning, add_special_tokens=False)[:limit]
+    if len(tokens) < size:
         raise InvalidRequest(
-            f"{text or MANUAL} gives {len(tokens):,} tokens, and {least:,} are needed; give a longer text, or more "
+            f"{text or MANUAL} gives {len(tokens):,} tokens, and {size:,} are needed; give a longer text, or more "
             "tokens"
         )
-    size = min(size, len(tokens))
     return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ringkv.doctor.torch_facts import TorchFacts
 from ringkv.machine.compiler import Compiler, find_compiler, missing_for_graphs, missing_for_kernels, other_platform
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from ringkv.machine.processor import multiplies_int8
 
 

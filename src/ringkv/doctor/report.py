@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,11 +12,10 @@ from pathlib import Path
 import psutil
 
 from ringkv.doctor.choices import Choice, choices
-from ringkv.doctor.toolchain import Toolchain, toolchain
 from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
 from ringkv.machine import processor
-from ringkv.machine.compiler import find_compiler
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.compiler import Compiler, find_compiler
+from ringkv.machine.folders import cache_dir
 from ringkv.plan.complete import default_threads
 from ringkv.plan.memory import available_bytes, limit_bytes
 
@@ -24,6 +24,15 @@ INSTRUCTIONS = (
     *("avx2", "fma", "avx_vnni", "avx512f", "avx512_bf16", "avx512_vnni"),
     *("amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16"),
 )
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The C++ compiler that builds graphs."""
+
+    path: str
+    version: str  # first line of --version
+    python_headers: bool
 
 
 @dataclass(frozen=True)
@@ -137,3 +146,18 @@ def _sizes(entry: Path) -> Iterator[int]:
 def _nearest(path: Path) -> Path:
     """Return the path, or its closest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+def toolchain(compiler: Compiler | None) -> Toolchain | None:
+    """Return the compiler's path and version; None if there is no compiler."""
+    if compiler is None:
+        return None
+    return Toolchain(compiler.path, _first_line(compiler.path), compiler.python_headers)
+
+
+def _first_line(path: str) -> str:
+    try:
+        printed = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "does not run"
+    return printed.partition("\n")[0]

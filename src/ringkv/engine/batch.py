@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from ringkv.base.engine import Packet
-from ringkv.base.events import FetchedPages
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
-from ringkv.cache.body import Body, CacheRow, Leaving
-from ringkv.cache.pages_body import PagesBody
-from ringkv.cache.slots import Slots
+from ringkv.cache.body import Body
+from ringkv.cache.rings import Rings
+from ringkv.cache.rows import CacheRow
+from ringkv.cache.watching.review import Leaving, review
 from ringkv.engine.copy_to_all import copy_to_all
 from ringkv.engine.drafts import Drafts
-from ringkv.engine.fed import Fed, RowNumbers
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.prefetch import Prefetch
+from ringkv.engine.passes import Fed, RowNumbers
 from ringkv.engine.programs import Programs
 from ringkv.engine.sampling.sampled import SampledStep
 from ringkv.engine.sampling.state import SamplingState
 from ringkv.engine.sizes import Sizes
 from ringkv.engine.slot_share import SlotShare
 from ringkv.graphs.capture import Capture
+from ringkv.kernels.slots import flat
 from ringkv.models.decoder import Decoder
 
 
@@ -35,13 +35,7 @@ class Batch:
     """All slots and the steps that run on them. Memory is allocated and steps are captured when it is built."""
 
     def __init__(
-        self,
-        decoder: Decoder,
-        weights: ModelWeights,
-        bodies: tuple[Body, ...],
-        programs: Programs,
-        capture: Capture,
-        prefetch: Prefetch | None,
+        self, decoder: Decoder, weights: ModelWeights, bodies: tuple[Body, ...], programs: Programs, capture: Capture
     ) -> None:
         """bodies: one per group of layers, with a row per slot of this rank."""
         self.decoder, self.weights, self.bodies, self._programs = decoder, weights, bodies, programs
@@ -49,7 +43,7 @@ class Batch:
         count = bodies[0].rows * self._share.ranks
         self._owners: list[Request | None] = [None] * count
         self._layouts: list[Layouts] = [()] * count
-        self._slots = tuple(Slots.empty(count, device) for _ in bodies)
+        self._rings = tuple(Rings.empty(count, device) for _ in bodies)
         self._sampling = SamplingState.neutral(count, vocab, device)
         self.logits = torch.zeros(count, vocab, device=device)
         self._tokens = torch.zeros(count, dtype=torch.int64, device=device)
@@ -57,10 +51,9 @@ class Batch:
         self._scores: dict[SamplerTier, tuple[Tensor, ...]] = {}
         self._groups = [place.group for place in decoder.places]
         self.layers = [
-            [*bodies[place.group].layer(place.row), *layer.values()]
+            [*flat(bodies[place.group].layer(place.row)), *layer.values()]
             for layer, place in zip(weights.layers, decoder.places, strict=True)
         ]
-        self.prefetch = prefetch
         self._rows = torch.arange(count, device=device)  # the slots of a step, first
         self._run_forward = _steps(programs.decode.sizes, self._forward, capture)
         self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in SamplerTier}
@@ -119,11 +112,13 @@ class Batch:
             body.settle()
         return None if own is None else CacheRow(self.bodies, own)
 
-    def fetched(self, slot: int) -> FetchedPages | None:
-        """Return the pages that a slot's steps have fetched; None if none needs to be fetched. Waits for the device."""
-        paged = [body.fetched for body in self.bodies if isinstance(body, PagesBody)]
-        counts = [fetched[:, slot].flatten(0, 1) for fetched in paged if fetched is not None]
-        return FetchedPages(*map(round, torch.cat(counts).float().mean(0).tolist())) if counts else None
+    def recalled(self, slot: int) -> int | None:
+        """Return the pages that a slot's steps have recalled, per layer and head; None if no page needs to be recalled.
+
+        Waits for the device.
+        """
+        counts = [body.recalled[:, slot] for body in self.bodies if body.recalled is not None]
+        return round(float(torch.cat([one.flatten() for one in counts]).float().mean())) if counts else None
 
     def whole_slot(self, slot: int) -> CacheRow:
         """Return the memory of a slot on every rank: a copy, if ranks divide the slots."""
@@ -141,8 +136,8 @@ class Batch:
     def place(self, slot: int, layouts: Layouts, logits: Tensor, request: Request) -> None:
         """Give a slot with filled entries to a request. logits: float32 [V] of the last token it has seen."""
         own = self._share.place(slot)
-        for slots, body, layout in zip(self._slots, self.bodies, layouts, strict=True):
-            slots.place(slot, layout)
+        for rings, body, layout in zip(self._rings, self.bodies, layouts, strict=True):
+            rings.place(slot, layout)
             if own is not None:
                 body.place(own, layout)
         self.logits[slot] = logits
@@ -154,17 +149,17 @@ class Batch:
         """Review a slot that has seen so many tokens, before it takes another one. leaving: one per group."""
         row = self._share.place(slot)
         assert row is not None, "one rank has all slots"
-        for slots, body, layout, own in zip(self._slots, self.bodies, self._layouts[slot], leaving, strict=True):
+        for rings, body, layout, own in zip(self._rings, self.bodies, self._layouts[slot], leaving, strict=True):
             if layout.review:
-                body.review(row, layout, seen, choice, own)
+                review(body, row, layout, seen, choice, own)
                 if layout.is_full(seen):
-                    slots.place(slot, layout.reviewed(seen))
+                    rings.place(slot, layout.reviewed(seen))
 
     def export(self, slot: int) -> Packet:
         """Return everything that another engine needs to continue a request."""
         request, layouts = self.owner(slot)
         memory = self.whole_slot(slot)
-        seen = int(self._slots[0].length[slot])
+        seen = int(self._rings[0].length[slot])
         sampled = self._sampling.sampled(slot)
         live = [layout.live(seen) for layout in layouts]
         logits = self.logits[slot].cpu().numpy().tobytes()
@@ -178,8 +173,8 @@ class Batch:
         logits = torch.frombuffer(bytearray(packet.logits), dtype=torch.float32)
         self.place(slot, packet.layouts, logits, packet.request)
         self._sampling.recount(slot, packet.sampled)
-        for slots in self._slots:
-            slots.length[slot] = packet.seen
+        for rings in self._rings:
+            rings.length[slot] = packet.seen
 
     def sample(self, forced: Mapping[int, int], allowed: Mapping[int, bytes]) -> SampledStep:
         """Sample each slot's next token from its logits; the arguments are those of `base.engine.Engine.sample`."""
@@ -235,15 +230,15 @@ class Batch:
         runs = torch.cat((self._tokens[:, None], sampled), 1)
         self._tokens.copy_(runs.gather(1, kept[:, None])[:, 0])
         self._sampling.count(sampled.where(torch.arange(self._drafts.most, device=self.device) < kept[:, None], -1))
-        for slots in self._slots:
-            slots.advance(kept.int())
+        for rings in self._rings:
+            rings.advance(kept.int())
         return sampled, kept
 
     def release(self, slot: int) -> None:
         """Empty a slot: nothing of it is read any more."""
         self._drafts.drop(slot)
-        for slots in self._slots:
-            slots.release(slot)
+        for rings in self._rings:
+            rings.release(slot)
         self._owners[slot], self._layouts[slot] = None, ()
         self._sampling.leave(slot)
         self.logits[slot].zero_()
@@ -251,13 +246,13 @@ class Batch:
     def _feed(self, size: int) -> Fed:
         rows = self._rows[:size]
         slot = self._share.places(rows)
-        at = (RowNumbers(slot, one.next_entry()[rows], one.live_after_next()[rows]) for one in self._slots)
-        return Fed(self._tokens[rows].clamp(min=0), self._slots[0].length[rows], tuple(at))
+        at = (RowNumbers(slot, one.next_entry()[rows], one.live_after_next()[rows]) for one in self._rings)
+        return Fed(self._tokens[rows].clamp(min=0), self._rings[0].length[rows], tuple(at))
 
     def _settle_step(self, rows: Tensor, logits: Tensor) -> None:
         self.logits.index_copy_(0, rows, logits)
-        for slots in self._slots:
-            slots.advance()
+        for rings in self._rings:
+            rings.advance()
 
     def _forward(self, size: int) -> None:
         """One decode step on static buffers: reads `_tokens`, leaves `logits`, counts the tokens as seen."""
@@ -266,17 +261,15 @@ class Batch:
         embedded = self.decoder.embed(fed.tokens, self.weights.shared)
         x = embedded.x
         for at, (kind, group, layer) in enumerate(zip(self.decoder.kinds, self._groups, self.layers, strict=True)):
-            if self.prefetch:
-                self.prefetch.before(at, size, x, rotations, fed)
             (x,) = decode[kind]([embedded.layer_argument(at, x), *rotations[kind], *fed.at[group], *layer])
         self._settle_step(self._rows[:size], self._programs.head[size]([x, *self.weights.shared.values()])[0])
 
     def _forward_drafts(self, size: int) -> None:
         """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
         rows, graphs = self._rows[:size], self._programs.drafts[size]
-        slot, fed = self._share.places(rows), self._drafts.feed(rows, self._slots)
+        slot, fed = self._share.places(rows), self._drafts.feed(rows, self._rings)
         tokens = torch.cat((self._tokens[rows, None], self._drafts.tokens[rows]), 1)
-        positions = self._slots[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
+        positions = self._rings[0].length[rows, None] + torch.arange(tokens.shape[1], device=self.device)
         rotations = self.decoder.rotations(positions.flatten())
         embedded = self.decoder.embed(tokens.flatten().clamp(min=0), self.weights.shared)
         x = embedded.x
@@ -285,18 +278,18 @@ class Batch:
         logits = self._programs.head[tokens.numel()]([x, *self.weights.shared.values()])[0].view(*tokens.shape, -1)
         self.logits.index_copy_(0, rows, logits[:, 0])
         self._drafts.logits.index_copy_(0, rows, logits[:, 1:])
-        for slots in self._slots:
-            slots.advance()
+        for rings in self._rings:
+            rings.advance()
 
     def _sample_drafts(self, tier: SamplerTier) -> None:
         """Sample after each draft."""
-        inputs = self._sampling.inputs(self.logits, self._forced, self._slots[0].length.long())
+        inputs = self._sampling.inputs(self.logits, self._forced, self._rings[0].length.long())
         (tokens,) = self._programs.sampling_drafts[tier](self._drafts.inputs(inputs))
         self._drafts.sampled.copy_(tokens.view_as(self._drafts.sampled))
 
     def _sample(self, tier: SamplerTier) -> None:
         """Fill `_tokens` from `logits` and count them, and the tier's scores if its graph gives any."""
-        inputs = self._sampling.inputs(self.logits, self._forced, self._slots[0].length.long())
+        inputs = self._sampling.inputs(self.logits, self._forced, self._rings[0].length.long())
         tokens, *scores = self._programs.sampling[tier](list(inputs))
         self._tokens.copy_(tokens)
         self._sampling.count(self._tokens[:, None])

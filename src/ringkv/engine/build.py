@@ -11,49 +11,39 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ringkv.base.cannot import refuse
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
 from ringkv.base.repeat_words import FindWords, no_words
-from ringkv.cache.formats.storage import Allocate
-from ringkv.cache.slot_bodies import allocate_slots
+from ringkv.base.wanted import Start, of_engine
+from ringkv.cache.allocate import allocate_slots
 from ringkv.cache.store.pool import Pool
 from ringkv.cache.tier import on_disk, pinned
 from ringkv.engine import programs, staging
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.expected_queries import check_calibrated, expecting
 from ringkv.engine.lanes import Lanes, LaneSizes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.passes import Passes
-from ringkv.engine.prefetch import Prefetch
 from ringkv.engine.prefill import Prefill
 from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
 from ringkv.engine.source import digest
-from ringkv.engine.turns import Turns, check_turns
+from ringkv.engine.turns import Turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.background import Background
 from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
-from ringkv.kernels.decode_attend import WIDTH_STEP
-from ringkv.kernels.library import is_native
+from ringkv.kernels.slots import Allocate
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
 from ringkv.machine.file_system import IN_MEMORY, file_system
-from ringkv.models.calibratable import refuse_uncalibratable
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
-from ringkv.models.prefetchable import prefetched_kinds, refuse_unprefetchable
-from ringkv.models.slot_formats import (
-    check_drafts,
-    check_profile,
-    check_reviews_of_request,
-    check_slot_format,
-    check_weigh,
-)
+from ringkv.models.slot_formats import check_profile, check_request, check_sizes
 
 log = logging.getLogger(__name__)
 
@@ -71,22 +61,17 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir).of_rank(config.rank, config.exchange, config.attention_parallel)
     model = model.with_slots(config.slot_format)
-    check_turns(config.kv, model.groups, config.kv_format)
-    check_slot_format(model, config.slot_format)
-    check_drafts(config.slot_format, config.speculate)
-    check_reviews_of_request(model.groups, config.kv)
-    check_weigh(model.groups, config.kv)
+    start = Start(config.speculate, config.rank.count, config.device)
+    refuse(of_engine(model, config.slot_format, config.kv, start))
+    check_sizes(model, config.slot_format, config.device)
+    check_request(model.groups, config.kv)
     check_profile(config.kv.heads, bool(config.head_shares))
-    if config.slot_format.calibrated:
-        refuse_uncalibratable(model)
-        check_calibrated(config)
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
     sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
-    _check_drafts(config, model, sizes)
-    total = programs.count(sizes, len(set(model.variants)), device, len(_prefetched(config, model)))
-    backend = _backend(config, tell, total)
+    _check_drafts(config, sizes)
+    backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
     engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
         backend.start()
@@ -113,40 +98,24 @@ def assemble(
     staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
     own = config.slots // config.slot_ranks
-    allocated = [
+    slots = tuple(
         allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, _tier(config, like))
         for group in decoder.groups
-    ]
-    slots = expecting(allocated, decoder, config)
-    ahead = _prefetched(config, model)
-    if config.kv_prefetch and not ahead:
-        text = "kv_prefetch has no effect: it needs C++ kernels, and a head_dim that is a multiple of %d"
-        log.warning(text, WIDTH_STEP)
-    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate, ahead)
-    prefetch = Prefetch(decoder, weights, slots, made, like.device) if ahead else None
+    )
+    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
     turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
-    passes = Passes(decoder, weights, staged, slots, made, prefetch)
+    passes = Passes(decoder, weights, staged, slots, made)
     sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
-    lanes = Lanes(decoder, weights, staged, passes, made, turns, sizes, find_words, config.head_shares)
+    lanes = Lanes(passes, turns, sizes, find_words, config.head_shares)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
-    batch = Batch(decoder, weights, slots, made, capture, prefetch)
+    batch = Batch(decoder, weights, slots, made, capture)
     return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
-
-
-def _prefetched(config: EngineConfig, model: ModelConfig) -> tuple[str, ...]:
-    """Return the kinds of layers whose pages are fetched one layer ahead: from files only if a C++ kernel can."""
-    if not config.kv_prefetch:
-        return ()
-    refuse_unprefetchable(model)
-    widths = [group.spec.key.width for group in model.groups if group.pages]
-    if config.kv_resident or (is_native("prefetch_pages") and not any(width % WIDTH_STEP for width in widths)):
-        return prefetched_kinds(model)
-    return ()
 
 
 def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:
     """Return what allocates the entries of slots in pages; None if they are with all else."""
-    if config.kv_resident:
+    pages = config.slot_format.pages
+    if pages and pages.resident:
         if like.is_cuda and find_spec("triton") is None:
             raise InvalidRequest("kv_tier memory on a GPU needs Triton; install it, or leave kv_tier out", "kv_tier")
         return pinned(like)
@@ -169,12 +138,7 @@ def _token_bytes(model: ModelConfig, item: int) -> int:
     return sum(group.token_bytes(item) for group in model.groups)
 
 
-def _check_drafts(config: EngineConfig, model: ModelConfig, sizes: EngineSizes) -> None:
-    if config.speculate and model.shares_caches:
-        raise InvalidRequest(
-            f"speculate {config.speculate} is not implemented for caches that several layers share; choose 0",
-            "speculate",
-        )
+def _check_drafts(config: EngineConfig, sizes: EngineSizes) -> None:
     if config.speculate and sizes.drafts.none:
         raise InvalidRequest(
             f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "

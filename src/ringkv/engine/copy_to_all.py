@@ -4,13 +4,16 @@ L layers of a group, H key-value heads, C entries of a slot, D elements of a vec
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ringkv.base.ranks import Exchange
-from ringkv.cache.body import Body, CacheRow
+from ringkv.cache.body import Body
+from ringkv.cache.rows import CacheRow
 from ringkv.kernels.collective import all_reduce
+from ringkv.kernels.slots import mapped
 
 
 def copy_to_all(own: CacheRow | None, bodies: Sequence[Body], exchange: Exchange) -> CacheRow:
@@ -20,10 +23,7 @@ def copy_to_all(own: CacheRow | None, bodies: Sequence[Body], exchange: Exchange
 
 
 def _copy(body: Body, row: int | None, exchange: Exchange) -> Body:
-    planes, beside = (
-        tuple(_summed(tensor, row, exchange)[:, None] for tensor in some) for some in (body.planes, body.beside)
-    )
-    return Body(body.group, planes, beside)
+    return replace(body, slots=mapped(body.slots, lambda tensor: _summed(tensor, row, exchange)[:, None]))
 
 
 def _summed(tensor: Tensor, row: int | None, exchange: Exchange) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ringkv.cache.body import Body, Planes
-from ringkv.cache.slots import Slots
+from ringkv.cache.rings import Rings
 from ringkv.engine.slot_share import SlotShare
 from ringkv.kernels.sampling.tiers import FREE, Inputs
 
@@ -66,11 +66,11 @@ class Drafts:
         places = {slot: row for row, slot in enumerate(rows.tolist())}
         self._rows, self._open = rows, {slot: places[slot] for slot in drafts}
 
-    def feed(self, rows: Tensor, slots: Sequence[Slots]) -> list[Fed]:
+    def feed(self, rows: Tensor, rings: Sequence[Rings]) -> list[Fed]:
         """Return the entries of a step's tokens, by group, and copy what its drafts will overwrite."""
         drafted = self.tokens[rows] != NONE
         runs = torch.cat((torch.ones_like(drafted[:, :1]), drafted), 1)
-        fed = [Fed(*_ahead(one, rows, runs)) for one in slots]
+        fed = [Fed(*_ahead(ring, rows, runs)) for ring in rings]
         self._overwritten[len(rows)] = [
             _Overwritten(entries, body.copy(self._share.own_places(rows), entries))
             for entries, body in zip((self._share.own(at.entry[:, 1:].long()) for at in fed), self._bodies, strict=True)
@@ -119,13 +119,13 @@ class Drafts:
             body.put_back(places, old.entries, old.copies, own)
 
 
-def _ahead(slots: Slots, rows: Tensor, runs: Tensor) -> Iterator[Tensor]:
+def _ahead(rings: Rings, rows: Tensor, runs: Tensor) -> Iterator[Tensor]:
     """Yield entries and live counts int32 [R, T] of a step's tokens, runs bool [R, T].
 
     A token that does not run has the first token's entry, which is written anyway, and no live entries.
     """
     tokens = range(runs.shape[1])
-    entry = torch.stack([slots.next_entry(token)[rows] for token in tokens], 1)
-    live = torch.stack([slots.live_after_next(token)[rows] for token in tokens], 1)
+    entry = torch.stack([rings.next_entry(token)[rows] for token in tokens], 1)
+    live = torch.stack([rings.live_after_next(token)[rows] for token in tokens], 1)
     yield torch.where(runs, entry, entry[:, :1])
     yield torch.where(runs, live, 0)

@@ -12,8 +12,8 @@ from ringkv.base.compacted import check_compacted
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
-from ringkv.base.events import FetchedPages, TokenLogprob
-from ringkv.base.kv import REVIEWING, KVChoice, Layouts
+from ringkv.base.events import TokenLogprob
+from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
@@ -22,12 +22,11 @@ from ringkv.engine.lanes import Lanes
 from ringkv.engine.prefill import Prefill
 from ringkv.engine.reviews import Reviews
 from ringkv.engine.sampling.sampled import SampledStep
-from ringkv.engine.turns import Turns, check_turns
+from ringkv.engine.turns import Turns
 from ringkv.models.config import ModelConfig
 from ringkv.models.slot_formats import (
-    check_choice_of_request,
-    check_heads_of_request,
     check_profile,
+    check_request,
     check_residents_of_request,
     policies_of_requests,
 )
@@ -74,8 +73,8 @@ class LocalEngine:
             packs=self._prefill.packs,
             rides=self._prefill.rides,
             max_step=config.max_step,
-            kv_format=config.kv_format,
-            page=config.kv_page,
+            kv_format=config.slot_format.encoding,
+            page=config.page,
             resident=config.resident_pages,
             tier=config.tier,
             tier_bytes=self.batch.tier_bytes,
@@ -96,9 +95,7 @@ class LocalEngine:
     def admit(self, request: Request) -> None:
         """Raise InvalidRequest if the request could never be served."""
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
-        check_turns(choice, self.lanes.groups, self.config.kv_format)
-        check_heads_of_request(self.lanes.groups, choice.heads)
-        check_choice_of_request(self.lanes.groups, choice)
+        check_request(self.lanes.groups, choice)
         check_profile(choice.heads, bool(self.config.head_shares))
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
@@ -162,7 +159,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def restore(self, packet: Packet, slot: int) -> None:
-        assert self._choice(packet.request).policy not in REVIEWING, "a packet has nothing of what reviews note"
+        assert self._choice(packet.request).review_interval == 0, "a packet has nothing of what reviews note"
         try:
             self.batch.restore(slot, packet)
         except ValueError as error:
@@ -180,8 +177,8 @@ class LocalEngine:
         self.batch.forward(drafts or {})
 
     @torch.inference_mode()
-    def fetched(self, slot: int) -> FetchedPages | None:
-        return self.batch.fetched(slot)
+    def recalled(self, slot: int) -> int | None:
+        return self.batch.recalled(slot)
 
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:

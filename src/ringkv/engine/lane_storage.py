@@ -11,7 +11,8 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import BLOCK
 from ringkv.base.workspace import Workspace
-from ringkv.cache.body import Body, Planes, Span
+from ringkv.cache.body import Body, Planes
+from ringkv.cache.rows import Span
 
 
 class LaneStorage(Protocol):

@@ -19,26 +19,16 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.base.request import Request
 from ringkv.base.workspace import Workspace
-from ringkv.cache.body import CacheRow
-from ringkv.cache.compress.selection import (
-    Selection,
-    lasting_votes,
-    placed,
-    saliency_of,
-    select,
-    with_lasting_votes,
-)
+from ringkv.cache.compress.selection import Selection, StagedLane, compress
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
-from ringkv.cache.layouts import layouts
+from ringkv.cache.rows import CacheRow
 from ringkv.engine.compaction import NOTHING, check_kept, working_set
 from ringkv.engine.held_tokens import Inserted, tokens_at
-from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Passes, Piece
-from ringkv.engine.programs import Programs
 from ringkv.engine.scoring import token_logprobs
-from ringkv.engine.staging import Staging, Start
+from ringkv.engine.staging import Start
 from ringkv.engine.turns import Turns
 from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
@@ -96,22 +86,18 @@ class Lanes:
 
     def __init__(
         self,
-        decoder: Decoder,
-        weights: ModelWeights,
-        staging: Staging,
         passes: Passes,
-        programs: Programs,
         turns: Turns,
         sizes: LaneSizes,
         find_words: FindWords = no_words,
         shares: HeadShares = (),
     ) -> None:
-        self.decoder, self._weights, self._passes, self._turns = decoder, weights, passes, turns
-        self.staging, self._programs, self._sizes = staging, programs, sizes
+        self.decoder, self._weights, self.staging = passes.decoder, passes.weights, passes.staging
+        self._passes, self._programs, self._turns, self._sizes = passes, passes.programs, turns, sizes
         self._words, self._shares = cache(find_words), shares
-        self._lanes = [_Lane() for _ in range(staging.lanes)]
-        self._readers = _readers(decoder)
-        self._reductions = [_reduction(decoder.config, group) for group in decoder.groups]
+        self._lanes = [_Lane() for _ in range(passes.staging.lanes)]
+        self._readers = _readers(passes.decoder)
+        self._reductions = [_reduction(passes.decoder.config, group) for group in passes.decoder.groups]
 
     @property
     def count(self) -> int:
@@ -207,19 +193,18 @@ class Lanes:
         prompt = self._lanes[lane]
         assert prompt.logits is not None, "the lane's prompt is not prefilled yet"
         if choice not in prompt.selections:
-            groups = self.decoder.groups
             if prompt.dropped:
                 check_kept(choice, prompt.workspace, prompt.working_set)
-            plans = layouts(choice, prompt.kept, self._sizes.capacity, groups)
             if len(prompt.selections) == SELECTIONS:
                 del prompt.selections[next(iter(prompt.selections))]
-            views = with_lasting_votes(self._views(lane, choice.select.queries), choice, plans)
-            found, evicted = select(views, choice, plans), len(prompt.tokens) - prompt.kept
-            moved = tuple(plan.shifted(evicted) for plan in placed(views, choice, plans, found))
-            sources = tuple(source.to(self.staging.device) for source in found)
-            salient = saliency_of(self._views(lane, self.window), choice, sources)
-            prompt.selections[choice] = Selection(moved, sources, salient, lasting_votes(views, plans, sources))
+            prompt.selections[choice] = compress(self._staged(lane), choice, self._sizes.capacity)
         return prompt.selections[choice]
+
+    def _staged(self, lane: int) -> StagedLane:
+        """Return a lane's prompt as `compress` needs it."""
+        prompt, device = self._lanes[lane], self.staging.device
+        evicted = len(prompt.tokens) - prompt.kept
+        return StagedLane(self.groups, prompt.kept, evicted, self.window, partial(self._views, lane), device)
 
     def _compact(self, lane: int) -> None:
         """Evict entries of a full lane, before the next token is prefilled."""
@@ -296,23 +281,6 @@ class Lanes:
                 with torch.inference_mode():
                     logits = self._logits_after(some)
                 yield logits
-
-    def prompt_queries(self, tokens: Sequence[int]) -> Iterator[tuple[range, list[list[Tensor]]]]:
-        """Prefill a text, and yield the positions of each piece and its queries [H, G, w, D], by group and layer.
-
-        A piece is at most a window. Overwrites lane 0.
-        """
-        assert len(tokens) <= self.staging.entries, "the text is longer than the staging"
-        self._lanes[0] = _Lane()
-        self.staging.begin(0, 0, len(tokens))
-        step = min(self.window, self._sizes.chunk)
-        for start in range(0, len(tokens), step):
-            piece = Piece(tokens[start : start + step], 0, start, min(start + step, len(tokens)))
-            self._passes.run([piece])
-            yield (
-                range(start, piece.length),
-                [self._queries(0, at, len(piece.tokens)) for at in range(len(self.groups))],
-            )
 
     def view(self, lane: int, group: int, queries: int) -> StagedPrompt:
         """Return a staged prompt in one group of layers, with its last `queries`, for a selector."""

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import SlotKind
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
@@ -21,11 +20,11 @@ from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
 from ringkv.engine.sizes import SMALL, EngineSizes, Family, Sizes
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
-from ringkv.kernels.decode_attend import WIDTH_STEP
+from ringkv.kernels.constants import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
+from ringkv.kernels.slots import flat, form
 from ringkv.models.base import Place
-from ringkv.models.blocks import query_weights
 from ringkv.models.decoder import Decoder
 
 PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
@@ -51,7 +50,6 @@ class Programs:
     head_of_one: Graph  # a prompt's last token alone, if the head has fixed sizes; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
     sampling_drafts: Mapping[SamplerTier, Graph]  # for all drafts of all slots; only the tiers that drafts may have
-    queries: Family[ByKind] | None = None  # of kinds of layers whose pages are prefetched, if any; by slots
 
     @property
     def packs(self) -> bool:
@@ -104,12 +102,8 @@ def make(
     bodies: Sequence[Body],
     chunk: int,
     drafts: int = 0,
-    prefetched: Sequence[str] = (),
 ) -> Programs:
-    """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied.
-
-    prefetched: the kinds of layers whose pages are fetched one layer ahead.
-    """
+    """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
     ranks, device, vocab = decoder.config.slot_share.count, staging.queries[0].device, decoder.config.vocab_size
     slots, kinds = bodies[0].rows * ranks, tuple(decoder.layers)
     sizes = EngineSizes.of(chunk, device, slots, weights, drafts, ranks)
@@ -118,14 +112,7 @@ def make(
     def graph(name: str, of: Sizes, function: StaticFunction, example: list[Tensor]) -> Graph:
         return backend.make(name, function.for_any_rows() if of.is_any else function, example)
 
-    def layers(
-        name: str,
-        of: Sizes,
-        example: int,
-        args: Callable[[str, int], Args],
-        tag: str = "",
-        kinds: Sequence[str] = kinds,
-    ) -> Family[ByKind]:
+    def layers(name: str, of: Sizes, example: int, args: Callable[[str, int], Args], tag: str = "") -> Family[ByKind]:
         def by_kind(rows: int) -> ByKind:
             size = f"{'' if of.is_any else rows}{tag}"
             return {kind: graph("-".join(filter(None, (name, kind, size))), of, *args(kind, rows)) for kind in kinds}
@@ -136,7 +123,6 @@ def make(
         return graph("head" if sizes.head.is_any else f"head-{rows}", sizes.head, *examples.head(rows))
 
     tokens, drafting = 1 + drafts, not sizes.drafts.none
-    ahead = layers("queries", sizes.decode, STEP_EXAMPLE, examples.queries, kinds=prefetched)
     return Programs(
         backend=backend,
         rides=examples.rides,
@@ -149,7 +135,6 @@ def make(
         head_of_one=Eager().make("head-1", *examples.head(1)),
         sampling=samplers(backend, slots, vocab, device),
         sampling_drafts=draft_samplers(backend, slots * drafts, vocab, device) if drafting else {},
-        queries=ahead if prefetched else None,
     )
 
 
@@ -184,30 +169,22 @@ class _Examples:
         names = tuple(layer)
         if not self.rides:
             return functions.prefill_layer(self._decoder, kind, names), [*example, *layer.values()]
-        planes = self._bodies[group].layer(row)
-        function = functions.mixed_layer(self._decoder, kind, names, self._format(group))
-        return function, [*example, *self._numbers(rows), *planes, *layer.values()]
+        slots = self._bodies[group].layer(row)
+        function = functions.mixed_layer(self._decoder, kind, names, form(slots))
+        return function, [*example, *self._numbers(rows), *flat(slots), *layer.values()]
 
     def decode(self, kind: str, slots: int, tokens: int = 1) -> Args:
         """A layer of a decode step with so many tokens for each slot."""
         (group, row, _), layer = self._first[kind]
         numbers = self._numbers(slots) if tokens == 1 else self._numbers(slots, tokens)
-        example = [*self._rows(kind, slots * tokens), *numbers, *self._bodies[group].layer(row), *layer.values()]
-        return functions.decode_layer(self._decoder, kind, tuple(layer), self._format(group), tokens), example
-
-    def queries(self, kind: str, slots: int) -> Args:
-        """The queries of a layer."""
-        named = query_weights(self._first[kind].weights)
-        example = [*self._rows(kind, slots), *named.values()]
-        return functions.queries(self._decoder, kind, tuple(named)), example
+        stored = self._bodies[group].layer(row)
+        example = [*self._rows(kind, slots * tokens), *numbers, *flat(stored), *layer.values()]
+        return functions.decode_layer(self._decoder, kind, tuple(layer), form(stored), tokens), example
 
     def head(self, rows: int) -> Args:
         """The final norm and the vocabulary projection."""
         shared, hidden = self._weights.shared, self._tokens(rows, self._decoder.config.stream)
         return functions.head(self._decoder, tuple(shared)), [hidden, *shared.values()]
-
-    def _format(self, group: int) -> SlotKind:
-        return self._bodies[group].group.kind
 
     def _numbers(self, rows: int, *tokens: int) -> list[Tensor]:
         """Slot int32 [rows]; entry and live int32 [rows, tokens]."""
@@ -234,9 +211,8 @@ class _First(NamedTuple):
         return cls(decoder.places[index], weights.layers[index])
 
 
-def count(sizes: EngineSizes, kinds: int, device: torch.device, prefetched: int = 0) -> int:
-    """Return how many graphs `make` builds for a model with so many kinds of layers, some of them prefetched."""
+def count(sizes: EngineSizes, kinds: int, device: torch.device) -> int:
+    """Return how many graphs `make` builds for a model with so many kinds of layers."""
     layers = kinds * sum(len(family.to_make(1)) for family in (sizes.passes, sizes.decode, sizes.drafts))
-    layers += prefetched * len(sizes.decode.to_make(1))
     sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_TIERS)) if is_compiled(device) else 0
     return layers + sampling + len(sizes.head.to_make(1))

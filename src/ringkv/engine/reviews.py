@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ringkv.base.kv import REVIEWING, KVChoice, Layouts
-from ringkv.cache.body import Leaving
+from ringkv.base.kv import KVChoice, Layouts
+from ringkv.cache.watching.review import Leaving
 from ringkv.engine.batch import Batch
 
 
@@ -26,7 +26,7 @@ class Reviews:
 
     def enter(self, slot: int, choice: KVChoice, layouts: Layouts) -> None:
         """Note the request in a slot that was filled."""
-        if choice.policy in REVIEWING:
+        if choice.review_interval:
             self._reviewed[slot] = _Reviewed(choice, layouts, layouts[0].prompt, tuple({} for _ in layouts))
 
     def leave(self, slot: int) -> None:

@@ -15,9 +15,11 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import Cached
 from ringkv.base.workspace import Workspace
-from ringkv.cache.body import Body, CacheRow, Planes, Span
+from ringkv.cache.allocate import allocate_plain
+from ringkv.cache.body import Body, Planes
 from ringkv.cache.compress.unequal_heads import missing
-from ringkv.cache.formats.earlier import Earlier
+from ringkv.cache.earlier import Earlier
+from ringkv.cache.rows import CacheRow, Span
 from ringkv.engine.held_tokens import Held
 from ringkv.engine.lane_storage import LaneStorage, storage_of
 from ringkv.kernels.prefill_attend import Segment, table, tables
@@ -79,7 +81,7 @@ class Staging:
 
     def layer(self, group: int, row: int, reader: int) -> list[Tensor]:
         """Return one layer's planes [H, S, D], and its windows [P, H, G, W, D], the arguments of its graph."""
-        return [*(plane[0] for plane in self.bodies[group].layer(row)), self.queries[group][reader]]
+        return [*(plane[row, 0] for plane in self.bodies[group].planes), self.queries[group][reader]]
 
     def tables(self, group: int, segments: Sequence[Segment]) -> Sequence[Tensor]:
         """Return the table of a pass's segments for each layer of a group."""
@@ -188,7 +190,7 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
     lanes, entries, window, chunk, compacts = sizes
     held = [group.staged_entries(entries, lanes, chunk) for group in groups]
     return Staging(
-        [Body.allocate(group, 1, count, like.new_zeros) for group, count in zip(groups, held, strict=True)],
+        [allocate_plain(group, 1, count, like.new_zeros) for group, count in zip(groups, held, strict=True)],
         [storage_of(group, chunk, count < entries) for group, count in zip(groups, held, strict=True)],
         [
             like.new_zeros(count, lanes, g.spec.key.heads, g.queries, window, g.spec.key.width)
@@ -200,7 +202,10 @@ def allocate(groups: Sequence[LayerGroup], readers: Sequence[int], sizes: Stagin
             )
             for g in groups
         ],
-        [torch.zeros(len(g.layers), lanes, g.spec.key.heads, dtype=torch.int64) if g.by_head else None for g in groups],
+        [
+            torch.zeros(len(g.layers), lanes, g.spec.key.heads, dtype=torch.int64) if g.slots.is_ragged else None
+            for g in groups
+        ],
         entries,
     )
 

@@ -1,17 +1,15 @@
 """Turns: the engine's side of the prefix store. Lanes are loaded from it; prompts and ended requests are saved."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup, PlaneFormat
 from ringkv.base.engine import Cached
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.request import Request
-from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.unequal_heads import missing
+from ringkv.cache.rows import CacheRow
 from ringkv.cache.store import prefixes
 from ringkv.cache.store.conversations import ConversationHit, Conversations, SavedConversation
 from ringkv.cache.store.pool import Pool
@@ -22,32 +20,6 @@ from ringkv.engine.staging import Start
 _NOTHING = Inserted()
 ReadSlot = Callable[[], CacheRow]
 """Returns a slot's memory. It is called only if the slot is saved: several ranks may have to copy it first."""
-
-
-def check_turns(choice: KVChoice, groups: Sequence[LayerGroup], format: PlaneFormat = "plain") -> None:
-    """Raise InvalidRequest if a choice continues from slots whose groups or chunks hold different tokens.
-
-    Heads may, unless the selector needs the same tokens in all of them.
-    """
-    if choice.turns == "continue" and choice.heads != "equal" and choice.select.joins_heads:
-        raise InvalidRequest(
-            f"kv_turns continue is not implemented for kv_select {choice.select.name} if heads divide the slots, as it "
-            "needs the same tokens in all heads; choose reread, another kv_select, or kv_heads equal",
-            "kv_turns",
-        )
-    if choice.turns == "continue" and format == IN_CHUNKS:
-        raise InvalidRequest(
-            f"kv_turns continue is not implemented for kv_format {format}, whose chunks would be encoded again; choose "
-            "reread, or kv_format int4",
-            "kv_turns",
-        )
-    windows = {group.window for group in groups}
-    if choice.turns == "continue" and len(windows) > 1:
-        raise InvalidRequest(
-            "kv_turns continue is not implemented for a model that has both global layers and layers with a sliding "
-            f"window of {max(window or 0 for window in windows)}; choose reread",
-            "kv_turns",
-        )
 
 
 class Turns:

@@ -49,8 +49,7 @@ def engine_of(options: Options) -> str:
     threads = f"{options.threads} threads" if options.threads else ""
     tier = f"tier {options.kv_tier}" if options.kv_tier else ""
     slots = f"{options.slots} slots" if options.slots else ""
-    ahead = "prefetch" if options.kv_prefetch else ""
-    return ", ".join(filter(None, (options.device or "cpu", threads, slots, tier, ahead)))
+    return ", ".join(filter(None, (options.device or "cpu", threads, slots, tier)))
 
 
 def measure(engine: Engine, item: UnansweredPrompt) -> Iterator[Cost]:
@@ -90,14 +89,14 @@ def _measured(engine: Engine, request: Request, choice: KVChoice, steps: int, pr
         engine.insert(0, slot, request)
     engine.sample().read()
     seconds = [_step(engine) for _ in range(steps)]
-    held, fetched = layout.live(layout.prompt), engine.fetched(0)
+    held = layout.live(layout.prompt)
     return replace(
         prefilled,
         prefill=prefilled.prefill + selected,
         step=median(seconds[WARM:] or seconds),
         held=held,
         read=_read(layout, held, engine.limits.page),
-        recalled=(fetched.recalled + fetched.prefetched) / len(seconds) if fetched else 0,
+        recalled=(engine.recalled(0) or 0) / len(seconds),
     )
 
 

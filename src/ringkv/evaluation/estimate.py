@@ -6,10 +6,10 @@ from statistics import median
 
 from ringkv.base.engine import Engine
 from ringkv.base.kv import BLOCK
+from ringkv.bench.round import run_round
 from ringkv.evaluation.pending import UnansweredPrompt
 from ringkv.models.config import ModelConfig
 from ringkv.plan.floor import prefill
-from ringkv.scheduler.round import run_round
 
 PROBE, STEPS = 1024, 6  # tokens of the prompt, and decode steps
 

@@ -14,10 +14,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, CALIBRATED, DIGESTS, PAGES, PAGES_BY, REVIEWING, UNREAD, WATCHING, KVChoice
+from ringkv.base.kv import BLOCK, DIGESTS, KEEP_EVERY_TOKEN, PAGES, UNREAD, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -141,8 +140,7 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form != "plain":
         about["slots"] = form if skip is None else f"{form} skip={skip}"
-    pages = {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_pages_by": PAGES_BY, "kv_unread": UNREAD}
-    for name, (usual_one, *_) in pages.items():
+    for name, (usual_one, *_) in {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_unread": UNREAD}.items():
         if getattr(options, name) not in (None, usual_one):
             about[name] = getattr(options, name)
     if options.kv_profile is not None:
@@ -218,9 +216,9 @@ def _engine(
     options = replace(options, kv_read=None)  # a cell's own
     if any(cell.choice.reads_pages for item in pending for cell in item.cells):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
-    reviewing = [cell.choice for item in pending for cell in item.cells if cell.choice.policy in REVIEWING]
-    if reviewing:
-        options = replace(options, kv_policy=reviewing[0].policy, kv_review=max(one.review for one in reviewing))
+    review = max(cell.choice.review_interval for item in pending for cell in item.cells)
+    if review:
+        options = replace(options, kv_policy="scissorhands", kv_review=review)
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
     if any(item.prompt.following for item in pending):
@@ -301,10 +299,9 @@ def _check_workspace(study: Study, size: int | None) -> None:
 
 def _check_slots(choices: Sequence[KVChoice]) -> None:
     """Raise InvalidRequest if no engine's slots serve all choices."""
-    paged = {one.policy for one in choices if one.reads_pages}
-    kinds = paged, *({one.policy for one in choices if one.policy in kind} for kind in (WATCHING, CALIBRATED))
-    needed = [min(some) for some in kinds if some]
-    if len(needed) > 1:
+    paged = {choice.policy for choice in choices if choice.reads_pages}
+    if paged and any(choice.review_interval for choice in choices):
         raise InvalidRequest(
-            f"{needed[0]} and {needed[1]} need slots of different kinds; evaluate them one after the other", "policies"
+            f"{min(paged)} and scissorhands need slots of different kinds; evaluate them one after the other",
+            "policies",
         )

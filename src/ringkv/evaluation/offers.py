@@ -24,7 +24,7 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan import auto_policy
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
-from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings, is_set
+from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings
 from ringkv.plan.kv_settings import settings_of as declared_by
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
@@ -167,7 +167,7 @@ def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
     shape = Shape.of(config, engine.model_dir.name).with_slots(engine.slot_format)
     entries, dtype = engine.capacity, engine.dtype
     held = sum(of(shape, entries, dtype) for of in (slot_bytes, file_bytes, host_bytes))
-    return held, step_bytes(shape, entries, entries_read(engine.kv, entries, engine.kv_page), dtype)
+    return held, step_bytes(shape, entries, entries_read(engine.kv, entries, engine.page), dtype)
 
 
 def _options(options: Options, cell: Cell) -> Options:
@@ -197,8 +197,8 @@ def _flags(options: Options, cell: Cell) -> Iterator[str]:
     yield from ("--max-prompt", str(options.prompt_tokens))
     selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
     for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *OF_PAGES):
-        if is_set(options, name):
-            yield from _flag(name, getattr(options, name))
+        if (value := getattr(options, name)) is not None:
+            yield from _flag(name, value)
 
 
 def _flag(name: str, value: object) -> tuple[str, ...]:

@@ -1,0 +1,4 @@
+"""Prefill in another process than decode.
+
+Others import `address` and `prefill`.
+"""

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ringkv.base.cannot import refuse
 from ringkv.base.config import EngineConfig
+from ringkv.base.wanted import HANDOFF, of_slots
 from ringkv.handoff.fingerprint import fingerprint, settings
-from ringkv.models.slot_formats import check_handoff
 
 SHOWN = 60  # characters of a value in a message
 
@@ -20,7 +21,7 @@ class Identity:
     @classmethod
     def of(cls, config: EngineConfig) -> "Identity":
         """Raise InvalidRequest if slots in the configuration's format cannot leave for another process."""
-        check_handoff(config.slot_format)
+        refuse({**of_slots(config.slot_format), **HANDOFF})
         return cls(fingerprint(config), settings(config))
 
     def refusal(self, decode: "Identity") -> str:

@@ -1,6 +1,8 @@
 """PrefillPeers: the prefill workers of a decode worker, and which of them gets a prompt."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -12,7 +14,6 @@ from ringkv.handoff.identity import Identity
 from ringkv.handoff.prefill_peer import Arrived, News, PrefillPeer
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import Transfer
-from ringkv.handoff.waker import Waker
 
 
 class PrefillPeers:
@@ -84,3 +85,28 @@ class PrefillPeers:
     def _deliver(self, news: News) -> None:
         self._news.put(news)
         self.waker.wake()
+
+
+class Waker:
+    """Wakes a thread that waits for a descriptor, which is readable from `wake` to `clear`."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # it is full, so it is readable
+            os.write(self._write, b"\0")
+
+    def clear(self) -> None:
+        with suppress(BlockingIOError):
+            while os.read(self._read, 4096):
+                pass
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)

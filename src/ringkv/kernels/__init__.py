@@ -1,0 +1,4 @@
+"""Operators: torch references, C++ for CPUs, Triton for GPUs.
+
+Others import any module of it.
+"""

@@ -142,16 +142,6 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
     return weight[rows] if weight.dim() == 2 else format_of(weight).rows(weight, rows)
 
 
-def first_outputs(weight: Tensor, count: int) -> Tensor:
-    """Return the part of a plain or packed matrix with the first outputs; more if its panels have others, too."""
-    return weight[:count] if weight.dim() == 2 else weight[: -(-count // packing.PANEL_N)]
-
-
-def outputs(weight: Tensor) -> int:
-    """Return how many outputs a plain or packed matrix has, padding included."""
-    return len(weight) * (1 if weight.dim() == 2 else packing.PANEL_N)
-
-
 def multiplied(x: Tensor, weight: Tensor) -> Tensor:
     """Return x [M, in] as products with this weight multiply it: rounded if the format does so."""
     change = None if weight.dim() == 2 else format_of(weight).multiplied

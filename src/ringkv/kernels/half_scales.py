@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-MIN_HALF, MAX_HALF = 2.0**-14, 65504.0
+from ringkv.kernels.constants import MAX_HALF, MIN_HALF
 
 
 def half_scale(scales: Tensor) -> Tensor:

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
-from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial
 
 
 def keep_queries(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:
@@ -24,23 +22,6 @@ def reference(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Ten
     """Implement `keep_queries` in plain torch, without a host sync."""
     kept = queries.shape[1] - 1
     queries[slot.long(), torch.where(live > 0, entry % kept, kept).long()] = q
-
-
-def decode_attend_watched(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    queries: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-) -> Partial:
-    """Attend as `decode_attend` does, and keep the queries."""
-    keep_queries(q, queries, slot, entry, live)
-    return decode_attend(q, k, v, keys, values, slot, entry, live, scale)
 
 
 def _nothing(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.ranks import Exchange
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
-from ringkv.kernels.encoded_latents import ATTEND
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.decode_attend import decode_attend
+from ringkv.kernels.library import LIBRARY, grouped
 from ringkv.kernels.partial import Partial
+from ringkv.kernels.slots import Rows, Slots
 
 OTHER_RANK, NO_SLOT = -1, -2
 """Slots of rows, if ranks divide the slots: of a row whose slot is on another rank, and of a row that has none."""
@@ -33,48 +35,42 @@ class Division(NamedTuple):
 
 
 def decode_attend_slots(
-    q: Tensor,
-    k: Tensor,
-    planes: Sequence[Tensor],
-    format: str,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    division: Division | None,
+    q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division | None
 ) -> Partial:
-    """Write k [N, 1, D] of this rank's rows and attend; see `decode_attend_latent`, which runs without a division.
+    """Write k [N, 1, D] of this rank's rows and attend to latents, as `decode_attend`, which runs without a division.
 
-    q [N, 1, G, D]: of this rank's heads. planes: latents [slots of this rank, 1, C, D]; in another format than plain
-    those of `attend_latents`, with their centers. slot: int32 [N], among these, or OTHER_RANK. Returns out
+    q [N, 1, G, D]: of this rank's heads. slots: those of this rank; `slot` is among these, or OTHER_RANK. Returns out
     [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
     if division is None:
-        return ATTEND[format](q, k, *planes, slot, entry, live, scale)
+        return decode_attend(q, k, None, slots, rows, scale)
     attend = torch.ops.ringkv.decode_attend_latent_slots
-    return Partial(*attend(q, k, planes, format, slot, entry, live, scale, *division))
+    return Partial(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))
 
 
-def _decode(
-    q: Tensor,
-    k: Tensor,
-    planes: Sequence[Tensor],
-    format: str,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    heads: Sequence[int],
-    values: int,
-    exchange: Exchange,
-) -> tuple[Tensor, Tensor]:
-    own = _own_rows(slot, len(heads))
-    whole = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
-    queries = whole.to(q.dtype).view(len(own), 1, -1, q.shape[-1])
-    found = ATTEND[format](queries, k[own], *planes, slot[own], entry[own], live[own], scale)
-    parts = torch.cat((found.out[..., :values].float(), found.lse[..., None]), -1).flatten(1)
-    widths, mine = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
-    columns = rows_to_columns(parts, widths, mine, exchange).view(*q.shape[:3], values + 1)
+class SlotArguments(NamedTuple):
+    """Slots of latents and the rows of a step, in the order of operators' arguments."""
+
+    planes: Sequence[Tensor]
+    centers: Tensor | None
+    rows: Rows
+    encoding: PlaneFormat
+
+    @property
+    def slots(self) -> Slots:
+        return Slots(self.encoding, tuple(self.planes), self.centers)
+
+
+def _decode(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: Division) -> tuple[Tensor, Tensor]:
+    heads, values, exchange = division
+    mine = _own_rows(step.rows.slot, len(heads))
+    of_all = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
+    queries = of_all.to(q.dtype).view(len(mine), 1, -1, q.shape[-1])
+    rows = Rows(*(numbers[mine] for numbers in step.rows))
+    attended = decode_attend(queries, k[mine], None, step.slots, rows, scale)
+    parts = torch.cat((attended.out[..., :values].float(), attended.lse[..., None]), -1).flatten(1)
+    widths, width = [count * (values + 1) for count in heads], q.shape[2] * (values + 1)
+    columns = rows_to_columns(parts, widths, width, exchange).view(*q.shape[:3], values + 1)
     return columns[..., :values].to(q.dtype).contiguous(), columns[..., values].contiguous()
 
 
@@ -85,11 +81,9 @@ def _own_rows(slot: Tensor, ranks: int) -> Tensor:
     return (slot < 0).int().argsort(stable=True)[:each]
 
 
-def _shape(q: Tensor, *others: Tensor | Sequence[Tensor] | float | Sequence[int] | str) -> tuple[Tensor, Tensor]:
-    values = others[-2]
-    assert isinstance(values, int)
-    return q.new_empty(*q.shape[:3], values), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _shape(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: Division) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:3], division.values), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-LIBRARY.impl("decode_attend_latent_slots", _decode, "CompositeExplicitAutograd")
-register_fake("ringkv::decode_attend_latent_slots", _shape, lib=LIBRARY)
+LIBRARY.impl("decode_attend_latent_slots", grouped(_decode), "CompositeExplicitAutograd")
+register_fake("ringkv::decode_attend_latent_slots", grouped(_shape), lib=LIBRARY)

@@ -5,8 +5,9 @@ Without a compiler only speed is lost: torch runs each operator's reference or a
 
 import hashlib
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
 from itertools import repeat
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import torch
 
+from ringkv.base import zip_sizes
+from ringkv.base.cache_spec import LATENT_GROUP
 from ringkv.base.errors import BadCache
+from ringkv.kernels import constants
 from ringkv.kernels.built import built
 from ringkv.machine.folders import unwritable
 from ringkv.machine.processor import identity, refuses_amx
@@ -22,6 +26,26 @@ from ringkv.machine.tethered import tethered
 
 LIBRARY = "ringkv-cpu.so"
 SOURCES = Path(__file__).parent / "cpu"
+PRECOMPILED = "precompiled.h"
+CONSTANTS: Mapping[str, int | float] = {
+    "kWidthStep": constants.WIDTH_STEP,
+    "kMaxInt8": constants.MAX_INT8,
+    "kMaxInt4": constants.MAX_INT4,
+    "kClip": constants.CLIP,
+    "kClippedStep": constants.CLIPPED_STEP,
+    "kChunk": constants.CHUNK,
+    "kMinHalf": constants.MIN_HALF,
+    "kMaxHalf": constants.MAX_HALF,
+    "kOutward": constants.OUTWARD,
+    "kLatentGroup": LATENT_GROUP,
+    "kChunkTokens": zip_sizes.CHUNK,
+    "kSalient": zip_sizes.SALIENT,
+    "kFirst": constants.FIRST,
+    "kBuffered": constants.BUFFERED,
+    "kFixed": constants.FIXED,
+    "kChunks": constants.CHUNKS,
+    "kOldest": constants.OLDEST,
+}
 BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
 WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
 
@@ -87,8 +111,19 @@ def _flags() -> list[str]:
 def _digest(command: list[str]) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     sources = [path.read_text() for path in sorted(SOURCES.iterdir())]
-    parts = [torch.__version__, version, identity(), *command, *sources]
+    parts = [torch.__version__, version, identity(), *command, header(), *sources]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def header() -> str:
+    """Return the text of constants.h: the numbers of `CONSTANTS`, as int64_t or rounded to float."""
+    lines = (
+        f"constexpr int64_t {name} = {value};"
+        if isinstance(value, int)
+        else f"constexpr float {name} = float({value.hex()});"
+        for name, value in CONSTANTS.items()
+    )
+    return "\n".join(("#pragma once", "#include <cstdint>", "namespace ringkv {", *lines, "}", ""))
 
 
 def _build(command: list[str], failure: Path, into: Path) -> None:
@@ -105,11 +140,15 @@ def _build(command: list[str], failure: Path, into: Path) -> None:
 
 def _compile(command: list[str], into: Path) -> None:
     torch_folder, scratch = Path(torch.__file__).parent, str(into.parent)
+    (into.parent / "constants.h").write_text(header(), encoding="utf-8")
     # torch.utils.cpp_extension has these paths too; it imports setuptools, and CUDA builds of it log a warning.
-    include = [f"-I{torch_folder / 'include' / path}" for path in (".", "torch/csrc/api/include")]
+    include = [f"-I{scratch}", *(f"-I{torch_folder / 'include' / path}" for path in (".", "torch/csrc/api/include"))]
+    headers = shutil.copy(SOURCES / PRECOMPILED, scratch)  # the compiler looks for the compiled ones beside this file
+    _run([*command, *include, "-x", "c++-header", headers, "-o", f"{headers}.gch"], scratch)
+    compile_source = [*command, *include, "-include", headers, "-c"]
     objects = {source: f"{scratch}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        commands = ([*command, *include, "-c", str(source), "-o", target] for source, target in objects.items())
+        commands = ([*compile_source, str(source), "-o", target] for source, target in objects.items())
         list(pool.map(_run, commands, repeat(scratch)))
     torch_lib = torch_folder / "lib"
     link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]

@@ -1,7 +1,17 @@
 """RMS normalisation (Zhang and Sennrich, arXiv 1910.07467)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class RMSNorm(NamedTuple):
+    """RMS normalisation of x [M, in]: x / rms(x) * (offset + weight). weight [in]: None if x is normalised already."""
+
+    weight: Tensor | None
+    eps: float = 0.0
+    offset: float = 0.0
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import LIBRARY, grouped
 from ringkv.kernels.packing import fits_tiles
 from ringkv.kernels.partial import Partial, empty_results, merge
 
@@ -56,6 +56,19 @@ class Segment(NamedTuple):
         return self._replace(row=self.row + start - self.start, rows=rows, start=start)
 
 
+class Staged(NamedTuple):
+    """The staging, and the segments of a pass: arguments of the operators.
+
+    keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments: a `table`, or one of `tables`, in the
+    order of their rows. A lane's window keeps its prompt's last W queries, right-aligned.
+    """
+
+    keys: Tensor
+    values: Tensor
+    window: Tensor
+    segments: Tensor
+
+
 def table(segments: Sequence[Segment]) -> Tensor:
     """Return segments as int64 [M, 6] on the CPU, the argument of `prefill_attend`."""
     return torch.tensor(segments, dtype=torch.int64).view(-1, len(Segment._fields))
@@ -77,31 +90,20 @@ def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) 
 
 
 def prefill_attend(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    scale: float,
-    sliding: int = 0,
+    q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float, sliding: int = 0
 ) -> Partial:
     """Stage k, v [N, H, D] and attend causally with q [N, H, G, D], each segment to the staged tokens of its lane.
 
-    k, v: None if they are staged already. keys, values [H, S, D] and window [P, H, G, W, D] change in place. segments:
-    a `table`, or one of `tables`, in the order of their rows. A lane's window keeps its prompt's last W queries,
-    right-aligned. Rows of no segment have out 0 and lse -inf. Rows beyond a prompt's length are padding, which no token
-    of the prompt sees. scale: factor on the scores. sliding: tokens that a token sees, including itself; 0 is all.
-    Returns out [N, H, G, D] and lse [N, H, G].
+    k, v: None if they are staged already. Rows of no segment have out 0 and lse -inf. Rows beyond a prompt's length are
+    padding, which no token of the prompt sees. scale: factor on the scores. sliding: tokens that a token sees,
+    including itself; 0 is all. Returns out [N, H, G, D] and lse [N, H, G].
     """
-    staged = (q, k, v, keys, values, window, segments, scale)
     if sliding:
-        return Partial(*torch.ops.ringkv.prefill_attend_sliding(*staged, sliding))
+        return Partial(*torch.ops.ringkv.prefill_attend_sliding(q, k, v, *staged, scale, sliding))
     # Selected here, so that a compiled graph calls the tiles operator without returning to Python in every layer.
     tiles = fits_tiles(q, "prefill_attend_tiles")
     attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
-    return Partial(*attend(*staged))
+    return Partial(*attend(q, k, v, *staged, scale))
 
 
 class Piece(NamedTuple):
@@ -140,24 +142,17 @@ class Piece(NamedTuple):
 
 
 def attend_segments(
-    attend: Callable[[Piece], Partial],
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
+    attend: Callable[[Piece], Partial], q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged
 ) -> tuple[Tensor, Tensor]:
     """Stage every segment, and attend with each."""
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     lse = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
     fields = len(Segment._fields)
-    for row in segments.tolist():
+    for row in staged.segments.tolist():
         segment, begins = Segment._make(row[:fields]), row[fields:]
         if segment.rows:
-            new_k, new_v = (None if one is None else one[segment.here] for one in (k, v))
-            piece = stage(segment, q[segment.here], new_k, new_v, keys, values, window)
+            new_k, new_v = (None if vectors is None else vectors[segment.here] for vectors in (k, v))
+            piece = stage(segment, q[segment.here], new_k, new_v, staged)
             out[segment.here], lse[segment.here] = attend(piece._replace(begins=begins if any(begins) else ()))
     return out, lse
 
@@ -173,10 +168,9 @@ def by_head(attend: Callable[[Piece], Partial]) -> Callable[[Piece], Partial]:
     return attend_heads
 
 
-def stage(
-    segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, keys: Tensor, values: Tensor, window: Tensor
-) -> Piece:
+def stage(segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged) -> Piece:
     """Write a segment to its staging lane, unless it is there already."""
+    keys, values, window, _ = staged
     for plane, new in ((keys, k), (values, v)):
         if new is not None:
             plane[:, segment.entries] = new.transpose(0, 1)
@@ -194,10 +188,7 @@ def reference(
     q: Tensor,
     k: Tensor | None,
     v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
+    staged: Staged,
     scale: float,
     sliding: int = 0,
     block: int | None = None,
@@ -208,7 +199,7 @@ def reference(
     def attend(piece: Piece) -> Partial:
         return _in_blocks(piece, scale, sliding, block)
 
-    return Partial(*attend_segments(attend, q, k, v, keys, values, window, segments))
+    return Partial(*attend_segments(attend, q, k, v, staged))
 
 
 def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> Partial:
@@ -232,28 +223,10 @@ def attend_visible(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
     return Partial(torch.matmul((scores - lse[..., None]).exp_().nan_to_num_(0.0), v), lse)
 
 
-def _two_calls(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
+def _two_calls(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float) -> tuple[Tensor, Tensor]:
     """Merge two flash calls by their log-sum-exp: the history without a mask, and the unit with a causal one."""
     attend = by_head(partial(_history_and_unit, scale=scale))
-    return attend_segments(
-        lambda piece: _by_units(piece, attend),
-        q,
-        k,
-        v,
-        keys,
-        values,
-        window,
-        segments,
-    )
+    return attend_segments(lambda piece: _by_units(piece, attend), q, k, v, staged)
 
 
 def _by_units(piece: Piece, attend: Callable[[Piece], Partial]) -> Partial:
@@ -275,27 +248,11 @@ def _history_and_unit(piece: Piece, scale: float) -> Partial:
 
 
 def _banded(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    scale: float,
-    sliding: int,
+    q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float, sliding: int
 ) -> tuple[Tensor, Tensor]:
     """Run flash attention with a band mask, over all keys from the first that a unit's first token sees."""
-    return attend_segments(
-        lambda piece: _by_units(piece, lambda unit: _band(unit, scale, sliding)),
-        q,
-        k,
-        v,
-        keys,
-        values,
-        window,
-        segments,
-    )
+    attend = partial(_band, scale=scale, sliding=sliding)
+    return attend_segments(lambda piece: _by_units(piece, attend), q, k, v, staged)
 
 
 def _band(piece: Piece, scale: float, sliding: int) -> Partial:
@@ -323,21 +280,12 @@ def _as_chunk(found: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
     return out, found.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float()
 
 
-def _cuda(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
+def _cuda(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float) -> tuple[Tensor, Tensor]:
     """Run FlashAttention-2 if it supports the inputs, else blocks of keys. Neither materialises all scores."""
     if not _fits_flash(q):
-        return reference(q, k, v, keys, values, window, segments, scale, block=BLOCK)
+        return reference(q, k, v, staged, scale, block=BLOCK)
     attend = by_head(partial(_flash_on_cuda, scale=scale))
-    return attend_segments(attend, q, k, v, keys, values, window, segments)
+    return attend_segments(attend, q, k, v, staged)
 
 
 def _flash_on_cuda(piece: Piece, scale: float) -> Partial:
@@ -360,22 +308,14 @@ def _fits_flash(q: Tensor) -> bool:
 
 
 def _cuda_sliding(
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    window: Tensor,
-    segments: Tensor,
-    scale: float,
-    sliding: int,
+    q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float, sliding: int
 ) -> tuple[Tensor, Tensor]:
-    return reference(q, k, v, keys, values, window, segments, scale, sliding, BLOCK)
+    return reference(q, k, v, staged, scale, sliding, BLOCK)
 
 
-LIBRARY.impl("prefill_attend", _two_calls, "CompositeExplicitAutograd")
-LIBRARY.impl("prefill_attend", _cuda, "CUDA")
-LIBRARY.impl("prefill_attend_sliding", _banded, "CompositeExplicitAutograd")
-LIBRARY.impl("prefill_attend_sliding", _cuda_sliding, "CUDA")
+LIBRARY.impl("prefill_attend", grouped(_two_calls), "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend", grouped(_cuda), "CUDA")
+LIBRARY.impl("prefill_attend_sliding", grouped(_banded), "CompositeExplicitAutograd")
+LIBRARY.impl("prefill_attend_sliding", grouped(_cuda_sliding), "CUDA")
 for name in ("prefill_attend", "prefill_attend_sliding", "prefill_attend_tiles"):
     register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import FETCH_COUNTS
 from ringkv.kernels.library import LIBRARY, is_native
 
 
 def read_ahead(planes: Sequence[Tensor]) -> Tensor | None:
     """Have steps read ahead the pages of planes [L, R, H, C, ...] in files. Call it once, for all of their life.
 
-    Returns int32 [L, R, H, FETCH_COUNTS]: how many pages of each head, keys or values, were not in memory when steps
-    selected them; when `prefetch_pages` predicted them, which then do not count to the former; and how many of these a
-    step selected. Steps add to it. None if there is no C++ kernel, which alone knows.
+    Returns int32 [L, R, H]: how many pages of each head, keys or values, were not in memory when steps selected them.
+    Steps add to it. None if there is no C++ kernel, which alone knows.
     """
     if not is_native("read_ahead"):
         return None
-    fetched = torch.zeros(*planes[0].shape[:3], FETCH_COUNTS, dtype=torch.int32)
+    fetched = torch.zeros(planes[0].shape[:3], dtype=torch.int32)
     torch.ops.ringkv.read_ahead(planes, fetched)
     return fetched
 

@@ -5,13 +5,14 @@ promise that: the last elements of a loop have another exponential function than
 """
 
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.library import register_fake
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.base.router import Router
+from ringkv.kernels.library import LIBRARY, grouped
 
 
 class Route(NamedTuple):
@@ -22,52 +23,27 @@ class Route(NamedTuple):
     gates: Tensor
 
 
-def route(
-    logits: Tensor,
-    correction: Tensor | None,
-    experts: int,
-    chosen: int,
-    score: str = "softmax",
-    normalised: bool = True,
-    scale: float = 1.0,
-    groups: int = 1,
-    kept_groups: int = 1,
-    best: int = 1,
-    gates: int = 0,
-) -> Route:
-    """Choose experts by the first E columns of logits float32 [M, at least E + gates]; see `models.experts.Router`.
+def route(logits: Tensor, correction: Tensor | None, router: Router, gates: int = 0) -> Route:
+    """Choose experts by the first E columns of logits float32 [M, at least E + gates].
 
     correction: float32 [E], added to the scores for the choice alone. gates: columns after the experts', which are
     returned through a sigmoid. Of experts with equal scores the first is chosen.
     """
-    settings = experts, chosen, score == "sigmoid", normalised, scale, groups, kept_groups, best, gates
-    return Route(*torch.ops.ringkv.route(logits, correction, *settings))
+    return Route(*torch.ops.ringkv.route(logits, correction, *router, gates))
 
 
-def reference(
-    logits: Tensor,
-    correction: Tensor | None,
-    experts: int,
-    chosen: int,
-    is_sigmoid: bool,
-    normalised: bool,
-    scale: float,
-    groups: int,
-    kept_groups: int,
-    best: int,
-    gates: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+def reference(logits: Tensor, correction: Tensor | None, router: Router, gates: int) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `route` in plain torch."""
-    own = logits[:, :experts]
-    scores = own.sigmoid() if is_sigmoid else own.softmax(-1)
+    of_experts = logits[:, : router.experts]
+    scores = of_experts.sigmoid() if router.is_sigmoid else of_experts.softmax(-1)
     ranked = scores if correction is None else scores + correction
-    if groups > 1:
-        ranked = _in_best_groups(ranked, groups, kept_groups, best)
-    found = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :chosen].sort(-1).values
-    weights = scores.gather(-1, found)
-    if normalised:
+    if router.groups > 1:
+        ranked = _in_best_groups(ranked, router.groups, router.kept_groups, router.best)
+    chosen = ranked.sort(dim=-1, descending=True, stable=True).indices[:, : router.chosen].sort(-1).values
+    weights = scores.gather(-1, chosen)
+    if router.normalised:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    return found, weights * scale, logits[:, experts : experts + gates].sigmoid()
+    return chosen, weights * router.scale, logits[:, router.experts : router.experts + gates].sigmoid()
 
 
 def _in_best_groups(ranked: Tensor, groups: int, kept: int, best: int) -> Tensor:
@@ -80,26 +56,22 @@ def _in_best_groups(ranked: Tensor, groups: int, kept: int, best: int) -> Tensor
     return inside.flatten(-2)
 
 
-def _cuda(
-    logits: Tensor, correction: Tensor | None, experts: int, chosen: int, *settings: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def _cuda(logits: Tensor, correction: Tensor | None, router: Router, gates: int) -> tuple[Tensor, Tensor, Tensor]:
     from ringkv.kernels.gpu import route as gpu  # loads Triton
 
-    return gpu.route(logits, correction, experts, chosen, *settings)
+    return gpu.route(logits, correction, router, gates)
 
 
-def _shape(
-    logits: Tensor, correction: Tensor | None, experts: int, chosen: int, *settings: bool | float
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows, gates = logits.shape[0], int(settings[-1])
+def _shape(logits: Tensor, correction: Tensor | None, router: Router, gates: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows = logits.shape[0]
     return (
-        logits.new_empty(rows, chosen, dtype=torch.int64),
-        logits.new_empty(rows, chosen),
+        logits.new_empty(rows, router.chosen, dtype=torch.int64),
+        logits.new_empty(rows, router.chosen),
         logits.new_empty(rows, gates),
     )
 
 
-LIBRARY.impl("route", reference, "CompositeExplicitAutograd")
+LIBRARY.impl("route", grouped(reference), "CompositeExplicitAutograd")
 if find_spec("triton"):
-    LIBRARY.impl("route", _cuda, "CUDA")
-register_fake("ringkv::route", _shape, lib=LIBRARY)
+    LIBRARY.impl("route", grouped(_cuda), "CUDA")
+register_fake("ringkv::route", grouped(_shape), lib=LIBRARY)

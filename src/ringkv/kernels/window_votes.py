@@ -10,30 +10,29 @@ from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
 
 
-def window_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
-    """Return float32 [H, last - first]: softmax(scale q keys^T) over keys first .. last-1, summed over G * W queries.
+def window_votes(q: Tensor, keys: Tensor, scale: float) -> Tensor:
+    """Return float32 [H, n]: softmax(scale q keys^T), summed over G * W queries.
 
-    q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated. Query w sees keys 0 .. n-W+w. A
-    query that sees none of keys first .. last-1 adds nothing.
+    q [H, G, W, D] are the prompt's last W queries and keys [H, n, D], both rotated. Query w sees keys 0 .. n-W+w.
     """
     if fits_tiles(q, "window_votes"):
-        out: Tensor = torch.ops.ringkv.window_votes(q, keys, first, last, scale)
+        out: Tensor = torch.ops.ringkv.window_votes(q, keys, scale)
         return out
-    return reference(q, keys, first, last, scale)
+    return reference(q, keys, scale)
 
 
-def reference(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
+def reference(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     """Implement `window_votes` in plain torch, in float32, one head at a time to bound the memory for weights."""
-    return torch.stack([_head_votes(q[h], keys[h], first, last, scale) for h in range(len(keys))])
+    return torch.stack([_head_votes(*head, scale) for head in zip(q, keys, strict=True)])
 
 
-def _head_votes(q: Tensor, keys: Tensor, first: int, last: int, scale: float) -> Tensor:
+def _head_votes(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     window, n = q.shape[1], len(keys)
-    scores = torch.matmul(q.float(), keys[first:last].float().transpose(-1, -2))
-    position = torch.arange(first, last, device=q.device)
-    future = position > torch.arange(n - window, n, device=q.device)[:, None]
+    scores = torch.matmul(q.float(), keys.float().transpose(-1, -2))
+    position = torch.arange(n, device=q.device)
+    future = position > position[n - window :, None]
     weights = scores.mul_(scale).masked_fill_(future, float("-inf")).softmax(-1)
-    return weights.nan_to_num_(0.0).sum((0, 1))
+    return weights.sum((0, 1))
 
 
 LIBRARY.impl("window_votes", reference, "CompositeExplicitAutograd")

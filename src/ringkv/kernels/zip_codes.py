@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels.decode_attend_int4 import pack, unpack
+from ringkv.kernels.constants import OUTWARD
 from ringkv.kernels.half_scales import half_offset, half_scale
+from ringkv.kernels.int4 import pack, unpack
 
 HIGH_BITS, LOW_BITS = 4, 2
-OUTWARD = 2.0**-10  # relative; rounding to float16 changes a normal number by less
 
 
 class Range(NamedTuple):

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.zip_sizes import CHUNK, COUNTS, ZipSizes, salient_of
+from ringkv.kernels.constants import CHUNKS, FIXED
 from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
-
-FIRST, BUFFERED, FIXED, CHUNKS, OLDEST = range(5)
-"""Places of counts: sinks, tokens in the buffer, tokens in chunk 0, chunks after it, the place of the oldest one."""
 
 
 class ZipSlots(NamedTuple):

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ringkv.base.kv import SINKS
 from ringkv.base.zip_sizes import CHUNK
+from ringkv.kernels.constants import BUFFERED, CHUNKS, FIRST, FIXED, OLDEST
 from ringkv.kernels.zip_codes import decode_keys, decode_values, encode_keys, encode_values, value_factors
-from ringkv.kernels.zip_slots import BUFFERED, CHUNKS, FIRST, FIXED, OLDEST, Place, ZipSlots, parts, place, places
+from ringkv.kernels.zip_slots import Place, ZipSlots, parts, place, places
 
 AT_ONCE = 64  # chunks of a prompt that are encoded together
 

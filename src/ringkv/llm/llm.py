@@ -4,12 +4,13 @@ llm = LLM("smollm2", kv_budget=1024)
 llm.generate("The capital of France is").text
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from rich.progress import Progress as ProgressBar
 
@@ -20,11 +21,11 @@ from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 from ringkv.engine.device_memory import free_bytes
 from ringkv.llm.open_answer import OpenAnswer
 from ringkv.llm.open_answers import OnPrefill, OpenAnswers
 from ringkv.llm.result import Result, Stream
-from ringkv.llm.sampling_hint import sampling_hint
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 from ringkv.models.config import load_config
@@ -39,6 +40,25 @@ from ringkv.text.guide import Guides
 from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.weights.read_ahead import read_ahead
+
+P = ParamSpec("P")
+R = TypeVar("R")
+FIELDS = frozenset(one.name for one in fields(SamplingParams))
+
+
+def sampling_hint(method: Callable[P, R]) -> Callable[P, R]:
+    """Return the method with a TypeError for such arguments that shows the correct call."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items() if name in FIELDS)
+        if given:
+            name = method.__name__
+            raise TypeError(f"{name}() takes sampling parameters as one argument: {name}(..., SamplingParams({given}))")
+        return method(*args, **kwargs)
+
+    return call
+
 
 TextOrTokens = str | Sequence[int]
 
@@ -192,6 +212,8 @@ def _build(config: EngineConfig, report: Progress) -> Engine:
 
 def _options(choices: Mapping[str, Any]) -> Options:
     known = [field.name for field in fields(Options)]
+    if removed := next((name for name in choices if name in WITHDRAWN_SETTINGS), None):
+        raise InvalidRequest(f"{removed} was removed; {WITHDRAWN_SETTINGS[removed]}", removed)
     if unknown := [name for name in choices if name not in known]:
         raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
     return replace(Options(slots=SLOTS), **choices)

@@ -84,3 +84,13 @@ _REMEDY = f"free disk space or make it writable, {ELSEWHERE}"
 def reason(error: OSError) -> str:
     """Return the system's words for an error: "Read-only file system"."""
     return error.strerror or str(error) or type(error).__name__
+
+
+def cache_dir() -> Path:
+    """Return the directory of downloads and builds.
+
+    It is `$RINGKV_CACHE`, else `$XDG_CACHE_HOME/ringkv`, else `~/.cache/ringkv`.
+    """
+    if own := os.environ.get("RINGKV_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "ringkv"

@@ -1,0 +1,4 @@
+"""Models: weights to logits.
+
+Others import any module of it.
+"""

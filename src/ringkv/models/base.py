@@ -146,7 +146,7 @@ class ModelConfig(ABC):
     @property
     def variants(self) -> tuple[str, ...]:
         """The kind of each layer, with the format of the slots that it reads if layers of that kind read several."""
-        formats = [self.slots.of(source, self.num_layers) for source in self.kv_source]
+        formats = [self.slots.of(source, self.num_layers).encoding for source in self.kv_source]
         several = Counter(kind for kind, _ in set(zip(self.kinds, formats, strict=True)))
         pairs = zip(self.kinds, formats, strict=True)
         return tuple(f"{kind}-{format}" if several[kind] > 1 else kind for kind, format in pairs)

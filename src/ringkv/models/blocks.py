@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import experts
-from ringkv.kernels.formats import first_outputs, outputs
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
 from ringkv.kernels.mix import hadamard
-from ringkv.kernels.norm import unweighted_norm, wide_norm
+from ringkv.kernels.norm import RMSNorm, unweighted_norm, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
@@ -57,25 +57,6 @@ def attention(
     """Return attention over x [N, hidden], normalised if there is a norm before it, plus the residual."""
     out = _ATTENTION[type(layer.attention)](layer, x, angles, weights, attend).reshape(x.shape[0], -1)
     return linear(out, weights["output"], weights.get("output_bias"), residual=residual, dtype=_summed(layer))
-
-
-QUERY_WEIGHTS = ("attention_norm", "qkv", "qkv_bias", "q_norm", "k_norm")
-"""Names of the weights that `queries` reads, if a layer has them."""
-
-
-def query_weights(weights: NamedWeights) -> dict[str, Tensor]:
-    return {name: weights[name] for name in QUERY_WEIGHTS if name in weights}
-
-
-def queries(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
-    """Return the queries [N, H, G, D] that `_grouped` has for x [N, hidden], without new keys and values."""
-    block, norm = layer.attention, layer.norm
-    assert isinstance(block, Attention)
-    size, before, bias = block.heads * block.head_dim, weights.get("attention_norm"), weights.get("qkv_bias")
-    weight = first_outputs(weights["qkv"], size)
-    own = linear(x, weight, bias if bias is None else bias[: outputs(weight)], before, norm.eps, offset=norm.offset)
-    q = own[:, :size].reshape(x.shape[0], block.heads, block.head_dim)
-    return _rotated(layer, q, "q_norm", angles, weights).reshape(x.shape[0], block.kv_heads, -1, block.head_dim)
 
 
 def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
@@ -162,7 +143,7 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     assert isinstance(block, Experts)
     bias = weights.get("router_bias")
     logits = linear(x, weights["router"], bias, before, norm.eps, dtype=torch.float32, offset=norm.offset)
-    found = route(logits, weights.get("router_correction"), **block.router.settings, gates=bool(block.shared_gate))
+    found = route(logits, weights.get("router_correction"), block.router, gates=int(bool(block.shared_gate)))
     rest = torch.zeros_like(x) if residual is None else residual
     if block.shared_gate:
         rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
@@ -170,11 +151,9 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
         rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
     first, count = block.own or (0, block.router.experts)
     chosen = found.experts - first if block.own else found.experts
-    stacks = weights["experts_gate_up"], weights["experts_down"]
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
-    return experts(
-        *(x, chosen, found.weights, *stacks, count, before, norm.eps, rest, block.activation, norm.offset, *biases)
-    )
+    stack = ExpertStack(weights["experts_gate_up"], weights["experts_down"], count, block.activation, *biases)
+    return experts(x, chosen, found.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {

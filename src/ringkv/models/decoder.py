@@ -16,12 +16,12 @@ from ringkv.kernels.linear import linear
 from ringkv.models.altup import AltUpLayer
 from ringkv.models.altup_blocks import altup_transform, narrowed, widened
 from ringkv.models.base import ModelConfig, Place
-from ringkv.models.blocks import Attend, NamedWeights, queries, transform
+from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.rope import frequencies
-from ringkv.models.rotary import Rotation, pair_lengths, rotate, rotation
+from ringkv.models.rotary import Rotation, rotate, rotation
 
 
 class Decoder:
@@ -80,19 +80,10 @@ class Decoder:
         by, rows = rotation(positions, self._ropes[kind][0], 1.0, torch.float32), flat.flatten(1, -2)
         return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
 
-    def pair_lengths(self, kind: str, x: Tensor) -> Tensor:
-        """Return the lengths of the pairs of x [..., D] that a layer rotates, and of each element that it does not."""
-        rope = self.layers[kind].rope
-        return pair_lengths(x, 2 * len(self._ropes[kind][0]), rope.interleaved) if rope else x.abs()
-
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
         """Run one layer of a kind on its argument x [N, argument_width]; returns [N, stream]."""
         of = self.layers[kind]
         return _TRANSFORMS[type(of)](of, x, angles, weights, attend)
-
-    def queries(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights) -> Tensor:
-        """Return the queries [N, H, G, D] of a layer of a kind for x [N, hidden]; see `blocks.queries`."""
-        return queries(self.layers[kind], x, angles, weights)
 
     def logits(self, x: Tensor, weights: NamedWeights) -> Tensor:
         """Apply the final norm and the vocabulary projection: [N, stream] -> float32 [N, vocab]."""

@@ -5,47 +5,13 @@ A router chooses a few experts for each token. `kernels/route.py` computes that,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Self
 
 from ringkv.base.ranks import Rank
+from ringkv.base.router import Router
 from ringkv.base.stack import Stack
 from ringkv.models.layer import Activation, FeedForward
 from ringkv.models.weights import CheckpointTensor, Declared, ExpertShard, Pack, Weight, vector
-
-Score = Literal["softmax", "sigmoid"]
-
-
-@dataclass(frozen=True)
-class Router:
-    """Chooses `chosen` of `experts` for a token, by `score` of x times the router's matrix.
-
-    normalised: the weights of the chosen experts add up to 1, before they are multiplied by `scale`. groups,
-    kept_groups, best: experts are chosen in `kept_groups` of `groups` alone, those with the highest sum of their `best`
-    scores (DeepSeek-V2, arXiv 2405.04434; V3, arXiv 2412.19437).
-    """
-
-    experts: int
-    chosen: int
-    score: Score = "softmax"
-    normalised: bool = True
-    scale: float = 1.0
-    groups: int = 1
-    kept_groups: int = 1
-    best: int = 1
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The fields by name. Dynamo of torch 2.11 cannot trace `vars` of a dataclass."""
-        return {
-            "experts": self.experts,
-            "chosen": self.chosen,
-            "score": self.score,
-            "normalised": self.normalised,
-            "scale": self.scale,
-            "groups": self.groups,
-            "kept_groups": self.kept_groups,
-            "best": self.best,
-        }
 
 
 @dataclass(frozen=True)

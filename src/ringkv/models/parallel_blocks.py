@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import gated, linear
-from ringkv.kernels.norm import wide_norm
+from ringkv.kernels.norm import RMSNorm, wide_norm
 from ringkv.kernels.route import route
 from ringkv.models.layer import Layer
 from ringkv.models.parallel_experts import ParallelExperts
@@ -35,17 +36,12 @@ def _experts(layer: Layer, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     block, norm = layer.feed_forward, layer.norm
     assert isinstance(block, ParallelExperts)
     logits = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
-    found = route(logits * x.shape[-1] ** -0.5, None, **block.router.settings)
+    found = route(logits * x.shape[-1] ** -0.5, None, block.router)
     return experts(
         x,
         found.experts,
         found.weights * weights["router_factors"][found.experts],
-        weights["experts_gate_up"],
-        weights["experts_down"],
-        block.router.experts,
-        weights["experts_norm"],
-        norm.eps,
+        ExpertStack(weights["experts_gate_up"], weights["experts_down"], block.router.experts, block.activation),
         torch.zeros_like(x),
-        block.activation,
-        norm.offset,
+        RMSNorm(weights["experts_norm"], norm.eps, norm.offset),
     )

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ringkv.base.ranks import Rank
+from ringkv.base.router import Router
 from ringkv.base.stack import Stack
-from ringkv.models.experts import Router
 from ringkv.models.layer import Activation, FeedForward
 from ringkv.models.weights import CheckpointTensor, Declared, Pack, Weight, vector
 

@@ -23,16 +23,6 @@ def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.
     return Rotation((angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype))
 
 
-def pair_lengths(x: Tensor, rotated: int, interleaved: bool = False) -> Tensor:
-    """Return the lengths of the pairs of x [..., D] whose first `rotated` elements rotate, in `rotate`'s pairs.
-
-    After them are the magnitudes of the other elements: [..., R / 2 + D - R].
-    """
-    some = x[..., :rotated]
-    low, high = some.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else some.chunk(2, dim=-1)
-    return torch.cat((torch.hypot(low, high), x[..., rotated:].abs()), -1)
-
-
 def rotate(x: Tensor, by: Rotation, interleaved: bool = False, start: int = 0) -> Tensor:
     """Rotate x [N, heads, D], in float32. The pairs are (i, i + R/2), as in most checkpoints, or (2i, 2i + 1).
 

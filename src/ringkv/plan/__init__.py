@@ -1,0 +1,4 @@
+"""Memory arithmetic, and open choices to an `EngineConfig`.
+
+Others import any module of it.
+"""

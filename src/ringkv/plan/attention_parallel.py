@@ -3,7 +3,7 @@
 from typing import get_args
 
 from ringkv.base.ranks import AttentionParallel
-from ringkv.plan.checks import one_of
+from ringkv.plan.checks import choice
 
 
 def attention_parallel(requested: AttentionParallel | None, can_divide_slots: bool, ranks: int) -> AttentionParallel:
@@ -12,4 +12,4 @@ def attention_parallel(requested: AttentionParallel | None, can_divide_slots: bo
     Raises `InvalidRequest` with the valid names.
     """
     usual: AttentionParallel = "slots" if can_divide_slots and ranks > 1 else "heads"
-    return one_of(get_args(AttentionParallel), "attention_parallel", requested, usual)
+    return choice("attention_parallel", requested, get_args(AttentionParallel), usual)

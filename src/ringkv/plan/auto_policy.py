@@ -2,8 +2,8 @@
 
 A policy that evicts nothing is chosen if it fits: a question that comes after compression finds little of what was
 evicted. Else it is snapstream. If conversations continue, questions come later, so it keeps what KVzip keeps over all
-heads; else the question is in the prompt, whose last queries select. Long answers change nothing: no policy that
-watches decoding beats the ring (docs/policies.md, docs/accuracy.md).
+heads; else the question is in the prompt, whose last queries select. Long answers change nothing: scissorhands does
+not beat the ring (docs/policies.md, docs/accuracy.md).
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.models.config import ModelConfig
-from ringkv.plan.checks import one_of
+from ringkv.plan.checks import choice
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import engine_footprint
-from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, is_set, settings_of
+from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.places import Place, needs
 from ringkv.plan.prefix_store import refuse_small_store
@@ -90,7 +90,7 @@ def settled(
     available: bytes that the engine may use. What else the options leave open is not lowered to make a policy fit.
     is_crowded: other engines leave no room for a policy that evicts nothing.
     """
-    if one_of((*POLICIES, AUTO), "kv_policy", options.kv_policy, KVChoice().policy) != AUTO:
+    if choice("kv_policy", options.kv_policy, (*POLICIES, AUTO), KVChoice().policy) != AUTO:
         return options, ""
     whole = replace(options, kv_policy=candidate(options))
     obstacle = _CROWDED if is_crowded else _obstacle(model_dir, config, whole, available)
@@ -125,4 +125,4 @@ def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available:
 
 
 def _are_set(options: Options, names: tuple[str, ...]) -> bool:
-    return any(is_set(options, name) for name in names)
+    return any(getattr(options, name) is not None for name in names)

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
 
 Name = TypeVar("Name", bound=str)
@@ -16,10 +17,9 @@ def at_least(least: int, name: str, value: int | None, default: int) -> int:
     return value
 
 
-def one_of(values: tuple[Name, ...], name: str, value: Name | None, default: Name) -> Name:
+def choice(name: str, value: Name | None, values: tuple[Name, ...], default: Name) -> Name:
     """Return the value, or the default for None. Raises `InvalidRequest` naming the option and its valid values."""
     if value is None:
         return default
-    if value not in values:
-        raise InvalidRequest(f"{name} is {value!r}; it must be one of {', '.join(values)}", name)
+    check([one_of(name, value, values)])
     return value

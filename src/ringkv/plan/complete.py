@@ -6,19 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from ringkv.base.cache_spec import IN_HOST_MEMORY, SlotFormat
 from ringkv.base.config import Activations, DType, EngineConfig, Graphs, Weights
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import DIGESTS, PAGES_BY, UNREAD
 from ringkv.base.ranks import ONE_NODE, AttentionParallel, Nodes, Rank
+from ringkv.base.wanted import Start
 from ringkv.machine.compiler import missing_for_graphs
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.models.prefetchable import refuse_unprefetchable
-from ringkv.models.slot_formats import check_drafts, check_on_cuda
 from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.checks import at_least, one_of
+from ringkv.plan.checks import at_least, choice
 from ringkv.plan.choose_kv import choose_kv, paged_entries
 from ringkv.plan.head_profile import head_shares
 from ringkv.plan.in_chunks import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks
@@ -56,9 +53,8 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     longest = _longest(options)
     workspace = prefill_workspace(options.prefill_workspace, config.groups, kv, prompt_tokens, chunk)
     staged = workspace or prompt_tokens
-    stored = slot_format(config, options, kv, rank.count)
-    if device != "cpu":
-        check_on_cuda(config, stored)
+    drafts = _speculate(options)
+    stored = slot_format(config, options, kv, Start(drafts, rank.count, device, options.kv_tier))
     page = stored.pages.size if stored.pages else 0
     capacity = paged_entries(options, kv, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
@@ -87,16 +83,9 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         attention_parallel=parallel,
         cache_dir=cache_dir(),
         store_bytes=_store(options),
-        speculate=_speculate(options, stored),
-        kv_format=stored.name,
-        kv_format_skip=stored.skip,
-        kv_page=page,
-        kv_digest=one_of(DIGESTS, "kv_digest", options.kv_digest, "mean"),
-        kv_pages_by=one_of(PAGES_BY, "kv_pages_by", options.kv_pages_by, "head"),
-        kv_unread=one_of(UNREAD, "kv_unread", options.kv_unread, "drop"),
+        speculate=drafts,
+        slot_format=stored,
         kv_tier=_tier(options) if page else None,
-        kv_prefetch=_prefetch(options, device, config),
-        kv_resident=stored.pages.resident if stored.pages else 0,
         head_shares=head_shares(model_dir, config, options, kv),
     )
 
@@ -160,28 +149,8 @@ def _tier(options: Options) -> Path | None:
     return folder
 
 
-def _prefetch(options: Options, device: str, config: ModelConfig) -> bool:
-    if not options.kv_prefetch:
-        return False
-    has_tier = options.kv_tier not in IN_MEMORY or (options.kv_tier == IN_HOST_MEMORY and device != "cpu")
-    if not has_tier:
-        tier = "memory" if device != "cpu" else "a directory"
-        raise InvalidRequest(
-            f"kv_prefetch needs a kv_tier from which pages are fetched; choose {tier} as kv_tier, or leave it out",
-            "kv_prefetch",
-        )
-    if options.speculate:
-        raise InvalidRequest(
-            f"speculate {options.speculate} is not implemented with kv_prefetch; choose 0, or leave kv_prefetch out",
-            "speculate",
-        )
-    refuse_unprefetchable(config)
-    return True
-
-
-def _speculate(options: Options, slots: SlotFormat) -> int:
+def _speculate(options: Options) -> int:
     drafts = at_least(0, "speculate", options.speculate, 0)
-    check_drafts(slots, drafts)
     if drafts > MOST_DRAFTS:
         raise InvalidRequest(f"speculate is {drafts}; it must be at most {MOST_DRAFTS} tokens per step", "speculate")
     return drafts
@@ -208,14 +177,14 @@ def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
 
 def _dtype(options: Options, device: str) -> DType:
     """The dtype; bfloat16 by default, with half of float32's bytes and its range, so that nothing overflows."""
-    dtype: DType = one_of(get_args(DType), "dtype", options.dtype, "bfloat16")
+    dtype: DType = choice("dtype", options.dtype, get_args(DType), "bfloat16")
     if dtype == "float16" and device == "cpu":
         raise InvalidRequest("dtype float16 does not run on the CPU; choose bfloat16 or float32", "dtype")
     return dtype
 
 
 def _weights(options: Options, dtype: DType, device: str) -> Weights:
-    weights: Weights = one_of(get_args(Weights), "weights", options.weights, "bf16")
+    weights: Weights = choice("weights", options.weights, get_args(Weights), "bf16")
     if weights != "bf16" and not is_quantisable(dtype, device):
         raise InvalidRequest(
             f"weights {weights} run on the CPU with dtype bfloat16, not on {device} with {dtype}; "
@@ -227,7 +196,7 @@ def _weights(options: Options, dtype: DType, device: str) -> Weights:
 
 def _activations(options: Options, weights: Weights) -> Activations:
     known: tuple[Requested, ...] = ("auto", *get_args(Activations))
-    requested = one_of(known, "activations", options.activations, "auto")
+    requested = choice("activations", options.activations, known, "auto")
     if weights not in (possible := WITH_ACTIVATIONS[requested]):
         raise InvalidRequest(
             f"activations {requested} need weights {' or '.join(possible)}; set weights, or choose 16-bit",
@@ -243,7 +212,7 @@ def is_quantisable(dtype: DType, device: str) -> bool:
 
 
 def _graphs(options: Options, device: str) -> Graphs:
-    requested = one_of(("auto", "compiled", "background", "off"), "graphs", options.graphs, "auto")
+    requested = choice("graphs", options.graphs, ("auto", "compiled", "background", "off"), "auto")
     if requested == "off":
         return "off"
     missing = missing_for_graphs()

@@ -14,19 +14,8 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import (
-    POLICIES,
-    REVIEWING,
-    Digest,
-    HeadBudgets,
-    KVChoice,
-    PagesBy,
-    Reading,
-    TurnMode,
-    Unread,
-    Weigh,
-)
-from ringkv.base.selectors import SELECTORS, Domain, Groups, Pooling, Selector, parameters
+from ringkv.base.kv import POLICIES, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Unread, Weigh
+from ringkv.base.selectors import SELECTORS, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
 Spans = tuple[tuple[int, int], ...]
@@ -131,8 +120,8 @@ class FormatSettings:
             None,
             str,
             "FORMAT",
-            "How slots store keys and values: plain is the engine's dtype, int8 and fp8 take half of 16 bits, "
-            "int4, turbo4 and zipcache about a quarter",
+            "How slots store keys and values: plain is the engine's dtype, int8 takes half of 16 bits, int4 and "
+            "zipcache about a quarter",
             fallback="plain",
         ),
     ] = None
@@ -163,16 +152,6 @@ class PageSettings:
             fallback="mean",
         ),
     ] = None
-    kv_pages_by: Annotated[
-        PagesBy | None,
-        Setting(
-            None,
-            str,
-            "NAME",
-            "What arkvale selects pages for: each key-value head, or a layer's heads together (layer)",
-            fallback="head",
-        ),
-    ] = None
     kv_unread: Annotated[
         Unread | None,
         Setting(
@@ -191,18 +170,6 @@ class PageSettings:
             "WHERE",
             "Where arkvale keeps all entries: memory (of a GPU's host, pinned), or a directory of a local disk",
             fallback="the device's memory",
-        ),
-    ] = None
-
-    kv_prefetch: Annotated[
-        bool | None,
-        Setting(
-            None,
-            bool,
-            "",
-            "Predict the pages that the next layer reads, and fetch them from kv_tier",
-            flags="--kv-prefetch",
-            fallback="off",
         ),
     ] = None
 
@@ -242,13 +209,6 @@ class SelectionSettings:
         int | None, Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number")
     ] = None
     kv_pooling: Annotated[Pooling | None, Setting("pooling", str, "NAME", "How votes are pooled: max or avg")] = None
-    kv_groups: Annotated[
-        Groups | None, Setting("groups", str, "NAME", "Votes of query heads that share a key-value head: mean or max")
-    ] = None
-    kv_domain: Annotated[
-        Domain | None,
-        Setting("domain", str, "NAME", "Tokens over which votes are normalised: the causal row or the candidates"),
-    ] = None
     kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
     kv_weigh: Annotated[
         Weigh | None,
@@ -271,7 +231,7 @@ class SelectionSettings:
     ] = None
     kv_review: Annotated[
         int | None,
-        Setting("review", int, "TOKENS", f"Entries that {_one_of(REVIEWING)} evicts at once"),
+        Setting("review", int, "TOKENS", "Entries that scissorhands evicts at once"),
     ] = None
     kv_reading: Annotated[
         Reading | None,
@@ -347,12 +307,6 @@ AT_START: Mapping[str, Setting] = settings_of(AtStart)
 PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
 OF_PAGES = tuple(settings_of(PageSettings))
 """Settings that only slots in pages have."""
-
-
-def is_set(settings: Any, name: str) -> bool:
-    """Whether a setting of options says anything. A switch of `OF_PAGES` that is off does not."""
-    value = getattr(settings, name)
-    return value is not None and not (value is False and name in OF_PAGES)
 
 
 def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:

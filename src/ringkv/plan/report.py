@@ -10,8 +10,8 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import entries_read
 from ringkv.base.ranks import AttentionParallel
+from ringkv.base.wanted import Start
 from ringkv.models.config import load_config, parse_config
-from ringkv.models.slot_formats import check_on_cuda
 from ringkv.plan.attention_parallel import attention_parallel
 from ringkv.plan.choose_kv import whole_pages
 from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
@@ -131,9 +131,9 @@ def find_shape(model: str) -> Shape:
 
 def _of_gguf(path: Path) -> Shape:
     """The shape that a file's metadata describes, of the bfloat16 model that it is converted to."""
-    from ringkv.weights.gguf import GGUF
-    from ringkv.weights.gguf_config import config_json
-    from ringkv.weights.gguf_split import set_name
+    from ringkv.weights.gguf.config import config_json
+    from ringkv.weights.gguf.file import GGUF
+    from ringkv.weights.gguf.split import set_name
 
     gguf = GGUF(path)
     types = {gguf.kind(name) for name in gguf.names if name.startswith("blk.")}
@@ -197,14 +197,15 @@ def _full(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache
     """Return the cache of a server that keeps every token."""
     settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
     kv = replace(request.kv, policy="full", heads="equal")
-    slots = slot_format(shape, settings, kv, request.tensor_parallel)
+    slots = slot_format(shape, settings, kv, Start(ranks=request.tensor_parallel))
     staged = _staged(shape, request, kv, prompt, None)
     return Cache("full", shape.with_slots(slots), tokens, tokens, staged)
 
 
 def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache:
     """Return the cache of a server that was started with the requested settings."""
-    slots = slot_format(shape, request, request.kv, request.tensor_parallel)
+    start = Start(0, request.tensor_parallel, request.device, request.kv_tier)
+    slots = slot_format(shape, request, request.kv, start)
     check_budget(request.kv, request.budget)
     staged = _staged(shape, request, request.kv, prompt, request.prefill_workspace)
     if slots.pages:
@@ -212,8 +213,6 @@ def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) ->
         entries = whole_pages(every, slots.pages.size)
     else:
         entries = tokens if request.kv.policy == "full" else min(request.budget, tokens)
-    if request.device != "cpu":
-        check_on_cuda(shape, slots)
     kv = replace(request.kv, budget=request.budget)
     slots = with_residents(slots, request.kv_tier, request.device, kv, entries)
     name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)

@@ -7,9 +7,9 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from ringkv.base.compacted import KEEP_EVERY_TOKEN
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit
+from ringkv.base.kv import KEEP_EVERY_TOKEN
 from ringkv.models.config import ModelConfig
 from ringkv.plan.auto_policy import settled
 from ringkv.plan.complete import complete, default_threads, longest_prompts_only

@@ -2,41 +2,54 @@
 
 from typing import get_args
 
-from ringkv.base.cache_spec import IN_HOST_MEMORY, SKIPPED, Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import (
+    IN_HOST_MEMORY,
+    SKIPPED,
+    Everything,
+    Pages,
+    PlaneFormat,
+    Ragged,
+    Reading,
+    SlotFormat,
+)
+from ringkv.base.cannot import refuse
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import CALIBRATED, PAGES, PAGES_BY, UNREAD, WATCHING, KVChoice
+from ringkv.base.kv import DIGESTS, PAGES, UNREAD, KVChoice
 from ringkv.base.page_counts import resident_pages
-from ringkv.models.slot_formats import Cached, check_heads_of_ranks, check_slot_format, check_weigh
-from ringkv.plan.checks import at_least, one_of
-from ringkv.plan.kv_settings import OF_PAGES, SlotSettings, is_set
+from ringkv.base.wanted import Caches, Start, of_engine
+from ringkv.models.slot_formats import check_sizes
+from ringkv.plan.checks import at_least, choice
+from ringkv.plan.kv_settings import OF_PAGES, SlotSettings
 
 IN_MEMORY = (None, IN_HOST_MEMORY)  # values of `kv_tier` that are no directory
 
 
-def slot_format(model: Cached, settings: SlotSettings, kv: KVChoice, ranks: int) -> SlotFormat:
-    """Return the format for a default choice. Raises `InvalidRequest`, naming what the model cannot have."""
+def slot_format(model: Caches, settings: SlotSettings, kv: KVChoice, start: Start) -> SlotFormat:
+    """Return the format for a default choice: an encoding times a reading, parsed from the settings here alone.
+
+    Raises `InvalidRequest`, naming what the model or the engine cannot have.
+    """
     _check_pages_are_read(settings, kv)
-    format: PlaneFormat = one_of(get_args(PlaneFormat), "kv_format", settings.kv_format, "plain")
-    skipped = at_least(0, "kv_format_skip", settings.kv_format_skip, SKIPPED[format])
-    pages = _pages(settings) if kv.reads_pages else None
-    review = kv.review if kv.policy in WATCHING else 0
-    slots = SlotFormat(format, skipped, kv.heads != "equal", pages, review, kv.policy in CALIBRATED)
-    check_slot_format(model, slots)
-    check_heads_of_ranks(slots, ranks)
-    check_weigh(model.groups, kv)
+    encoding: PlaneFormat = choice("kv_format", settings.kv_format, get_args(PlaneFormat), "plain")
+    skipped = at_least(0, "kv_format_skip", settings.kv_format_skip, SKIPPED[encoding])
+    slots = SlotFormat(encoding, _reading(settings, kv), kv.review_interval, skipped)
+    refuse(of_engine(model, slots, kv, start))
+    check_sizes(model, slots, start.device)
     return slots
+
+
+def _reading(settings: SlotSettings, kv: KVChoice) -> Reading:
+    if kv.reads_pages:
+        return _pages(settings)
+    return Ragged() if kv.heads != "equal" else Everything()
 
 
 def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoice, capacity: int) -> SlotFormat:
     """Return the format of slots of so many entries, with places on the GPU if all entries are in its host's memory."""
     if slots.pages is None or tier != IN_HOST_MEMORY or device == "cpu":
         return slots
-    if slots.pages.estimated:
-        raise InvalidRequest(
-            f"kv_unread estimate is not implemented for kv_tier {tier} beside a GPU; choose drop, or leave kv_tier out",
-            "kv_unread",
-        )
-    return slots._replace(pages=slots.pages._replace(resident=resident_pages(kv, capacity, slots.pages.size)))
+    resident = resident_pages(kv, capacity, slots.pages.size)
+    return slots._replace(reading=slots.pages._replace(resident=resident))
 
 
 def check_read(kv: KVChoice) -> None:
@@ -53,10 +66,9 @@ def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
     check_read(kv)
     for name in OF_PAGES:
         value = getattr(settings, name)
-        if is_set(settings, name) and not kv.reads_pages:
-            shown = name if value is True else f"{name} {value}"
+        if value is not None and not kv.reads_pages:
             raise InvalidRequest(
-                f"{shown} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
+                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
                 f"snapkv with kv_read, or leave {name} out",
                 name,
             )
@@ -66,7 +78,7 @@ def _pages(settings: SlotSettings) -> Pages:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    unread = one_of(UNREAD, "kv_unread", settings.kv_unread, "drop")
-    by = one_of(PAGES_BY, "kv_pages_by", settings.kv_pages_by, "head")
+    unread = choice("kv_unread", settings.kv_unread, UNREAD, "drop")
+    by = choice("kv_digest", settings.kv_digest, DIGESTS, "mean")
     on_disk = settings.kv_tier not in IN_MEMORY
-    return Pages(size, on_disk=on_disk, estimated=unread == "estimate", by_layer=by == "layer")
+    return Pages(size, by_means=by == "mean", on_disk=on_disk, estimated=unread == "estimate")

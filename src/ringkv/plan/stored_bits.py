@@ -33,12 +33,12 @@ def stored_as(folder: Path, weights: Weights) -> str:
 
 def of_gguf_types(types: Collection[str]) -> str:
     """Return what `--weights int8` stores of a GGUF whose layers have tensors of these types."""
-    from ringkv.weights import gguf_byte_groups, gguf_groups
+    from ringkv.weights.gguf import byte_groups, groups
 
-    in_bytes = [gguf_byte_groups.KINDS[one] for one in types if one in gguf_byte_groups.KINDS]
+    in_bytes = [byte_groups.KINDS[one] for one in types if one in byte_groups.KINDS]
     if not in_bytes and "MXFP4" not in types:
         return "int8"
-    has_minimums = any(one.has_minimums for one in in_bytes) or not gguf_groups.KINDS.keys().isdisjoint(types)
+    has_minimums = any(one.has_minimums for one in in_bytes) or not groups.KINDS.keys().isdisjoint(types)
     return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
 
 

@@ -2,25 +2,17 @@
 
 import signal
 import threading
-from functools import partial
-
-import torch
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress, silent
-from ringkv.engine import build as local
-from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.collective import connect, connect_memory, report_end, shared_memory
-from ringkv.kernels.library import is_native
-from ringkv.kernels.network import Network, abort
-from ringkv.machine.compiler import missing_for_kernels
+from ringkv.kernels.collective import report_end, shared_memory
+from ringkv.kernels.network import abort
 from ringkv.ranks import placement
 from ringkv.ranks.engine import RankedEngine
 from ringkv.ranks.group import Group
 from ringkv.ranks.packets import PacketParts
-from ringkv.text.repeat_words import repeat_words
+from ringkv.ranks.part import build_local, build_part
 
 TIMEOUT = 60.0  # seconds to wait for another rank's result
 WAKE = signal.SIGUSR1  # wakes the main thread if a rank ends
@@ -29,7 +21,7 @@ WAKE = signal.SIGUSR1  # wakes the main thread if a rank ends
 def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     """Build an engine; see `engine.build`. With several ranks, start their processes too."""
     if config.rank.count == 1:
-        return _build(config, tell)
+        return build_local(config, tell)
     placement.check(config)
     own = placement.placed(config)
     descriptor = shared_memory() if own.exchange == "memory" else None
@@ -44,26 +36,6 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     _notice_an_end(group, own)
     group.check()
     return RankedEngine(engine, group, PacketParts.of(config), others)
-
-
-def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:
-    """Build the engine of one rank, and connect it to the others. descriptor: see `members.started`."""
-    if config.exchange == "network":
-        connect(Network(config.rank, config.nodes.address, config.nodes.port, timeout, torch.device(config.device)))
-        return _build(config, tell)
-    engine = _build(config, tell)
-    if not is_native("all_reduce_memory"):
-        raise InvalidRequest(
-            f"tensor_parallel {config.rank.count} needs the C++ kernels: {missing_for_kernels() or 'see the log'}",
-            "tensor_parallel",
-        )
-    assert descriptor is not None
-    connect_memory(descriptor, config.rank, timeout)
-    return engine
-
-
-def _build(config: EngineConfig, tell: Progress) -> LocalEngine:
-    return local.build(config, tell, partial(repeat_words, config.model_dir))
 
 
 def _notice_an_end(group: Group, config: EngineConfig) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, Step
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.events import FetchedPages, TokenLogprob
+from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.ranks.group import Group
@@ -107,8 +107,8 @@ class RankedEngine:
         with self._everywhere(Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
             self._engine.forward(drafts)
 
-    def fetched(self, slot: int) -> FetchedPages | None:
-        return self._engine.fetched(slot)
+    def recalled(self, slot: int) -> int | None:
+        return self._engine.recalled(slot)
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         with self._everywhere(Leave(slot, tokens)):

@@ -60,7 +60,7 @@ def _follow(link: Link, config: EngineConfig, timeout: float) -> None:
 
 
 def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: float) -> Engine | None:
-    from ringkv.ranks.build import build_part  # loads torch
+    from ringkv.ranks.part import build_part  # loads torch
 
     try:
         engine = build_part(config, descriptor, timeout)

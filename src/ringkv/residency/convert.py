@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 
 from ringkv.base.errors import BadCache, BadWeights
 from ringkv.base.progress import Progress, silent
-from ringkv.machine.folders import remove
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir, remove
 from ringkv.machine.seal import seal
 from ringkv.machine.stamp import changed, stamp
 from ringkv.models.config import load_config
 from ringkv.residency.disk import need_space
 from ringkv.residency.lock import locked
-from ringkv.weights.gguf_split import part_paths
+from ringkv.weights.gguf.split import part_paths
 
 if TYPE_CHECKING:
-    from ringkv.weights.gguf import GGUF
+    from ringkv.weights.gguf.file import GGUF
 
 FORMAT = 4  # raise it if conversion writes something else, so that old copies are not used
 
@@ -71,8 +70,8 @@ def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
 def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
     # Imported here because they load numpy and tokenizers, which is not needed if the conversion exists.
     from ringkv.text.gguf_tokenizer import write_tokenizer
-    from ringkv.weights import gguf_convert as weights
-    from ringkv.weights.gguf import GGUF
+    from ringkv.weights.gguf import convert as weights
+    from ringkv.weights.gguf.file import GGUF
 
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
@@ -101,7 +100,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
 
 def _check(gguf: "GGUF", converted: Path) -> None:
     """Refuse, before any weight is converted, models that are not supported and tensors that do not fit config.json."""
-    from ringkv.weights.gguf_convert import shapes
+    from ringkv.weights.gguf.convert import shapes
     from ringkv.weights.shapes import check_shapes
 
     with _named(gguf.path):

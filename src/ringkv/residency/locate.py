@@ -10,7 +10,7 @@ from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.hub import from_hub, is_hub_id
 from ringkv.residency.pull import pull
-from ringkv.weights.gguf_split import set_name
+from ringkv.weights.gguf.split import set_name
 
 
 def locate(model: str, progress: Progress = silent) -> Path:

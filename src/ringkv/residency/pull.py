@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from ringkv.residency.catalogue import CatalogueModel, WheelPart, catalogued
 from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download

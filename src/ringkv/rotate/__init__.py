@@ -1,0 +1,4 @@
+"""`ringkv rotate`: checkpoints whose weights are rotated and quantised.
+
+Others import `choice` and `run`.
+"""

@@ -6,6 +6,7 @@ longer than its lane, they have one choice, for which the lane is compacted.
 
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -13,11 +14,11 @@ from itertools import takewhile
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk, chunks
 from ringkv.base.events import FinishReason, HeadUsage, KVUsage, Usage
-from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.base.kv import BLOCK, KVChoice, Layout, Layouts
+from ringkv.base.messages import SlotState, StagedPrompt
 from ringkv.base.page_counts import page_usage
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
-from ringkv.scheduler.alike import common_tokens
 from ringkv.scheduler.drafts import Lookup
 
 
@@ -208,3 +209,36 @@ class Job:
             pages=page_usage(layout, self.limits.page, self.fed, self.limits.resident),
             heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
         )
+
+
+def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many leading tokens two prompts have in common, in whole blocks of the prefix store."""
+    shorter = min(len(one), len(other)) // BLOCK * BLOCK
+    blocks = range(0, shorter, BLOCK)
+    return next((at for at in blocks if one[at : at + BLOCK] != other[at : at + BLOCK]), shorter)
+
+
+def staged_prompt(prompt: PendingPrompt) -> StagedPrompt:
+    return StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled)
+
+
+def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
+    """Return the state of a running request's slot."""
+    layout, prompt = job.layout, len(job.request.tokens)
+    assert layout is not None, "the request does not run"
+    return SlotState(
+        slot=slot,
+        id=job.request.id,
+        policy=job.kv.policy,
+        prompt=prompt,
+        seen=prompt + job.fed,
+        live=layout.live(prompt + job.fed),
+        sinks=layout.sinks,
+        selected=layout.selected,
+        protected=layout.protected,
+        base=layout.base,
+        ring=layout.ring,
+        again=layout.again,
+        capacity=layout.capacity,
+        bytes=limits.request_bytes,
+    )

@@ -228,10 +228,10 @@ class Loop:
         return self._guided.end(events)
 
     def _counted(self, event: Event) -> Event:
-        """Return an event, and if it ends a request also the pages that its slot has fetched."""
+        """Return an event, and if it ends a request also the pages that its slot has recalled."""
         slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
-        pages = None if slot is None else self._engine.fetched(slot)
-        return event if pages is None or not isinstance(event, Finished) else event.with_fetched(pages)
+        pages = None if slot is None else self._engine.recalled(slot)
+        return event if pages is None or not isinstance(event, Finished) else event.with_recalled(pages)
 
     def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
         """Save a conversation. An error is only logged, because the request is finished."""

@@ -30,14 +30,10 @@ from ringkv.base.messages import Slots, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.deadlines import Deadlines
-from ringkv.scheduler.free_slots import FreeSlots
-from ringkv.scheduler.job import Job, PendingPrompt
-from ringkv.scheduler.lanes import Lanes
+from ringkv.scheduler.job import Job, PendingPrompt, slot_state, staged_prompt
+from ringkv.scheduler.lanes import FreeSlots, Lanes
 from ringkv.scheduler.packing import in_order, pack
-from ringkv.scheduler.shares import Shares
-from ringkv.scheduler.snapshot import slot_state, staged_prompt
-from ringkv.scheduler.waiting import WaitingPrompts
+from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
 
 _NOT_FINITE = Failure(
     "RequestFailed",

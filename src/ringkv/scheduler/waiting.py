@@ -6,14 +6,34 @@ priority an owner with one request gets the next slot before one with 1,000, and
 of arrival. A lower priority number always comes first, however long the others wait.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from itertools import islice
 
 from ringkv.scheduler.job import PendingPrompt
-from ringkv.scheduler.shares import Shares
 
 LOOK_AHEAD = 16
+HALF_LIFE = 1 << 16  # tokens served to all owners after which an older token counts half
+
+
+class Shares:
+    """Prefilled and generated tokens by owner. Old tokens fade by the tokens served since, not by time."""
+
+    def __init__(self, half_life: int = HALF_LIFE) -> None:
+        self._half_life = half_life
+        self._served: dict[str, float] = {}
+        self._since = 0  # tokens since they were last halved
+
+    def of(self, owner: str) -> float:
+        return self._served.get(owner, 0.0)
+
+    def serve(self, owner: str, tokens: int) -> None:
+        self._served[owner] = self.of(owner) + tokens
+        self._since += tokens
+        while self._since >= self._half_life:
+            self._since -= self._half_life
+            # Below one token an owner is forgotten, so that owners who left take no memory.
+            self._served = {name: served / 2 for name, served in self._served.items() if served >= 2}
 
 
 class WaitingPrompts:
@@ -62,3 +82,27 @@ class WaitingPrompts:
 
 def _arrival(prompt: PendingPrompt) -> int:
     return prompt.arrival
+
+
+class Deadlines:
+    """When requests must end, by the caller's clock."""
+
+    def __init__(self) -> None:
+        self._when: dict[str, float] = {}
+        self._sorted: list[tuple[float, str]] = []
+
+    def set(self, request_id: str, when: float) -> None:
+        """Set a request's deadline; it had none."""
+        assert request_id not in self._when
+        self._when[request_id] = when
+        insort(self._sorted, (when, request_id))
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request's deadline, if it has one."""
+        if (when := self._when.pop(request_id, None)) is not None:
+            del self._sorted[bisect_left(self._sorted, (when, request_id))]
+
+    def due(self, now: float) -> list[str]:
+        """Return the requests whose deadline is not after `now`, the earliest first."""
+        end = bisect_right(self._sorted, now, key=lambda deadline: deadline[0])
+        return [request_id for _, request_id in self._sorted[:end]]

@@ -8,27 +8,35 @@ from fastapi.middleware.cors import CORSMiddleware
 from prometheus_client.registry import Collector
 
 from ringkv.base.version import VERSION
-from ringkv.server.admission import DEFAULT_LOAD, Admission, LoadOptions
-from ringkv.server.chat import chat_router
-from ringkv.server.completions import completions_router
-from ringkv.server.docs_page import docs_router
-from ringkv.server.documents import DESCRIPTION, document
-from ringkv.server.drain import CountWork, Drain
-from ringkv.server.engine_metrics import EngineGauges, EngineTimes, PrefillGauge, QueueGauges, RankGauge, TaskGauge
-from ringkv.server.errors import add_handlers
-from ringkv.server.guard import OPEN_ACCESS, Access, Guard
-from ringkv.server.history import Histories
-from ringkv.server.info import info_router
-from ringkv.server.live import server_clock
-from ringkv.server.metrics import Metrics
-from ringkv.server.middleware import Observe
-from ringkv.server.page_data import page_data_router
-from ringkv.server.request_log import Log
-from ringkv.server.responses import responses_router
-from ringkv.server.serving import LoadedModel, Models, Serving
-from ringkv.server.tokens import tokens_router
-from ringkv.server.tracing import TEXT_ONLY, Telemetry, Trace
-from ringkv.server.web_files import web_router
+from ringkv.server.api.chat import chat_router
+from ringkv.server.api.completions import completions_router
+from ringkv.server.api.docs_page import docs_router
+from ringkv.server.api.documents import DESCRIPTION, document
+from ringkv.server.api.info import info_router
+from ringkv.server.api.page_data import page_data_router
+from ringkv.server.api.responses import responses_router
+from ringkv.server.api.tokens import tokens_router
+from ringkv.server.api.web_files import web_router
+from ringkv.server.options import DEFAULT_LOAD, LoadOptions
+from ringkv.server.protocol.drain import CountWork, Drain
+from ringkv.server.protocol.errors import add_handlers
+from ringkv.server.protocol.guard import OPEN_ACCESS, Access, Guard
+from ringkv.server.run.admission import Admission
+from ringkv.server.run.metrics import Metrics
+from ringkv.server.run.serving import LoadedModel, Models, Serving
+from ringkv.server.watch.engine_metrics import (
+    EngineGauges,
+    EngineTimes,
+    PrefillGauge,
+    QueueGauges,
+    RankGauge,
+    TaskGauge,
+)
+from ringkv.server.watch.history import Histories
+from ringkv.server.watch.live import server_clock
+from ringkv.server.watch.log import Log
+from ringkv.server.watch.observe import Observe
+from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry, Trace
 from ringkv.text.guide_processes import GuideProcesses
 
 

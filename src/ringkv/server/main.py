@@ -19,14 +19,13 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.progress import Progress
 from ringkv.machine.interrupts import TERMINATED
-from ringkv.server.admission import DEFAULT_LOAD, LoadOptions
 from ringkv.server.app import make_app
-from ringkv.server.drain import Drain
-from ringkv.server.edge import DEFAULT_EDGE, EdgeOptions
-from ringkv.server.protocol import bounded_protocol
-from ringkv.server.request_log import Log
-from ringkv.server.serving import LoadedModel, check_names
-from ringkv.server.tracing import TEXT_ONLY, Telemetry
+from ringkv.server.options import DEFAULT_EDGE, DEFAULT_LOAD, EdgeOptions, LoadOptions
+from ringkv.server.protocol.connections import bounded_protocol
+from ringkv.server.protocol.drain import Drain
+from ringkv.server.run.serving import LoadedModel, check_names
+from ringkv.server.watch.log import Log
+from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -54,28 +53,40 @@ class WantedModel:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How models are served.
+
+    origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
+    drain_seconds: how long accepted requests may run on after a signal. load: the bounds of each queue, and of time.
+    restart: when an engine that has ended is started again. edge: who may send requests, how many and how large.
+    telemetry: how requests are logged and traced. builder: what makes an engine in its process.
+    """
+
+    origins: Sequence[str] = ()
+    log: Log | None = None
+    drain_seconds: float = DRAIN_SECONDS
+    load: LoadOptions = DEFAULT_LOAD
+    restart: RestartPolicy = RestartPolicy()  # noqa: RUF009 - frozen
+    edge: EdgeOptions = DEFAULT_EDGE
+    telemetry: Telemetry = TEXT_ONLY
+    builder: str = BUILDER
+
+
+DEFAULTS = RunOptions()
+
+
 def run(
     models: Sequence[WantedModel],
     host: str = "127.0.0.1",
     port: int = 8000,
     on_progress: Progress | None = None,
     on_status: Callable[[str], None] = print,
-    builder: str = BUILDER,
-    origins: Sequence[str] = (),
-    log: Log | None = None,
-    drain_seconds: float = DRAIN_SECONDS,
-    load: LoadOptions = DEFAULT_LOAD,
-    restart: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
-    edge: EdgeOptions = DEFAULT_EDGE,
-    telemetry: Telemetry = TEXT_ONLY,
+    options: RunOptions = DEFAULTS,
 ) -> None:
     """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free one.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
-    origins: sites whose pages may send requests from a browser, "*" for all. log: receives one line per request.
-    drain_seconds: how long accepted requests may run on after a signal. load: the bounds of each queue, and of time.
-    restart: when an engine that has ended is started again.
-    edge: who may send requests, how many and how large. telemetry: how requests are logged and traced.
 
     Raises InvalidRequest if two models have the same name. Raises an engine's startup errors, and the last of them if
     an engine cannot be started again. Raises RingKVError if the port is taken. If a signal arrives before the server
@@ -85,22 +96,7 @@ def run(
     check_names([model.names for model in models])
     with _bind(host, port) as listener:
         try:
-            asyncio.run(
-                _serve(
-                    models,
-                    listener,
-                    on_progress,
-                    on_status,
-                    builder,
-                    origins,
-                    log,
-                    drain_seconds,
-                    load,
-                    restart,
-                    edge,
-                    telemetry,
-                )
-            )
+            asyncio.run(_serve(models, listener, on_progress, on_status, options))
         except asyncio.CancelledError as error:
             raise _INTERRUPTIONS[error.args[0]] from None
         on_status("stopped")
@@ -111,14 +107,7 @@ async def _serve(
     listener: socket.socket,
     on_progress: Progress | None,
     on_status: Callable[[str], None],
-    builder: str,
-    origins: Sequence[str],
-    log: Log | None,
-    drain_seconds: float,
-    load: LoadOptions,
-    restart: RestartPolicy,
-    edge: EdgeOptions,
-    telemetry: Telemetry,
+    options: RunOptions,
 ) -> None:
     texts = [(Tokenizer.from_directory(model.config.model_dir), _template(model.config)) for model in models]
     startup = asyncio.current_task()
@@ -127,17 +116,18 @@ async def _serve(
     engines, drain = Engines(), Drain()
     try:
         for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
-            start = partial(EngineClient.start, model.config, builder=builder)
-            await engines.start(model.names[0], start, restart, on_progress)
+            start = partial(EngineClient.start, model.config, builder=options.builder)
+            await engines.start(model.names[0], start, options.restart, on_progress)
         loaded = [
             LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
+        edge = options.edge
         access = edge.access(str(listener.getsockname()[0]), longest)
-        app = make_app(loaded, origins, log, load, drain, access, telemetry)
+        app = make_app(loaded, options.origins, options.log, options.load, drain, access, options.telemetry)
         text = welcome(loaded, listener.getsockname(), scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
-        server = _Server(_settings(app, edge), text, on_status, drain, drain_seconds, engines.cancel_all)
+        server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines.cancel_all)
         _on_signals(server.stop)
         await _until_either(server.serve([listener]), engines.given_up(), server.end)
         engines.grace = server.grace

@@ -11,7 +11,7 @@ from ringkv.base.engine import Limits
 from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import PageCounts
 from ringkv.plan.units import show_bytes
-from ringkv.server.serving import LoadedModel
+from ringkv.server.run.serving import LoadedModel
 
 
 def welcome(

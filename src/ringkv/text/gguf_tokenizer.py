@@ -6,21 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
 from ringkv.base.shown import one_line, shown
 from ringkv.text.files import write_atomically, write_json
-from ringkv.text.gguf_byte_level import byte_level
 from ringkv.text.gguf_sentencepiece import gemma4, sentencepiece
+from ringkv.text.gguf_split_rules import RULES, SplitRule
 from ringkv.text.gguf_vocabulary import Vocabulary
 from ringkv.text.tokenizer import load_inner, surround
-from ringkv.weights.gguf_header import read_header
-
-BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {
-    "gpt2": byte_level,
-    "llama": sentencepiece,
-    "gemma4": gemma4,
-}
+from ringkv.weights.gguf.header import read_header
 
 # Tokens that end a text in any model. A GGUF names one or two ids; its model may use more.
 END_TOKENS = (
@@ -111,3 +106,38 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in set(END_TOKENS) - set(ends_messages)]
     ends = [id for id in [*named, *known, *text_ends] if id is not None]
     return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}
+
+
+def byte_level(vocabulary: Vocabulary) -> Tokenizer:
+    """Return the tokenizer. Raises UnsupportedModel for an unknown rule."""
+    rule = _rule(vocabulary)
+    model = models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=rule.whole_words)
+    tokenizer = Tokenizer(model)
+    if rule.composes:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splits(rule))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(vocabulary.added_tokens())
+    return tokenizer
+
+
+def _rule(vocabulary: Vocabulary) -> SplitRule:
+    if vocabulary.pre not in RULES:
+        raise UnsupportedModel(
+            f"{vocabulary.name} splits text by the rule {shown(vocabulary.pre or '(none)')}, ringkv knows "
+            f"{', '.join(RULES)}; put the model's tokenizer.json next to the .gguf"
+        )
+    return RULES[vocabulary.pre]
+
+
+def _splits(rule: SplitRule) -> list[pre_tokenizers.PreTokenizer]:
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
+    words = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
+    return [*digits, *words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not rule.patterns)]
+
+
+BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {
+    "gpt2": byte_level,
+    "llama": sentencepiece,
+    "gemma4": gemma4,
+}

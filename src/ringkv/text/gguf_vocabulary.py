@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
-from ringkv.weights.gguf_header import is_utf8
+from ringkv.weights.gguf.header import is_utf8
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKVError, UnsupportedModel
-from ringkv.machine.paths import cache_dir
+from ringkv.machine.folders import cache_dir
 from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import check_size, read_json
 from ringkv.text.literals import PRIVATE_USE

@@ -13,7 +13,7 @@ from ringkv.base.shown import shown_names
 from ringkv.base.stack import Stack
 from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.quantize import Int4Groups, Int8Rows
-from ringkv.weights import integer_matrix, mxfp4_groups
+from ringkv.weights import integer_matrix, mxfp4
 from ringkv.weights.files import INDEX
 from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
 from ringkv.weights.group_file import GroupFile, byte_groups, int4_groups
@@ -167,7 +167,7 @@ class Checkpoint:
             return None
         parts = self._mxfp4_parts(name, stack.span(rows.start, rows.stop - rows.start), stack)
         groups = slice(*(at if at is None else at // GROUP for at in (columns.start, columns.stop)))
-        return mxfp4_groups.byte_groups(*(one[:, groups] for one in parts))
+        return mxfp4.byte_groups(*(one[:, groups] for one in parts))
 
     def has_integers(self, name: str) -> bool:
         """Return whether a matrix is stored as integers, so that reading it in bfloat16 rounds."""

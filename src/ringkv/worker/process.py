@@ -31,6 +31,7 @@ from ringkv.base.messages import (
     Progress,
     Ready,
     Shutdown,
+    Slots,
     Stats,
     Submit,
     Watch,
@@ -42,7 +43,6 @@ from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.channel import Channel, ChannelClosed, InvalidMessage
 from ringkv.worker.outbox import Outbox
-from ringkv.worker.snapshots import EVERY, Snapshots
 
 BUILDER = "ringkv.ranks.build:build"
 DECODE_LOOP = "ringkv.handoff.decode_loop:decode_loop"  # of an engine whose prompts are prefilled elsewhere
@@ -50,6 +50,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)  # a terminal and a supervisor send t
 METRICS_EVERY = 0.25  # seconds
 
 log = logging.getLogger(__name__)
+EVERY = 0.25  # seconds
 
 
 def main(connection: Connection, config: EngineConfig, builder: str = BUILDER) -> None:
@@ -166,3 +167,23 @@ def _ignore_signals() -> None:
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+class Snapshots:
+    """What a loop holds, for those who watch it. Nothing is taken while nobody does. clock: returns seconds."""
+
+    def __init__(self, loop: Loop, clock: Callable[[], float] = monotonic) -> None:
+        self._loop, self._clock = loop, clock
+        self._due = 0.0
+        self._last: Slots | None = None
+
+    def next(self) -> Slots | None:
+        """Return a snapshot if one is due and differs from the last one. Call it between steps."""
+        now = self._clock()
+        if now < self._due:
+            return None
+        self._due = now + EVERY
+        if (slots := self._loop.slots()) == self._last:
+            return None
+        self._last = slots
+        return slots

@@ -1,4 +1,4 @@
-from bench.clients.lm_eval_checks import CONTEXT, CONTINUATION, WINDOWS, _windows
+from bench.clients.lm_eval import CONTEXT, CONTINUATION, WINDOWS, _windows
 
 
 def test_windows_follow_one_another_and_are_cut_between_words() -> None:

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from bench.clients.__main__ import CLIENTS, _keep
-from bench.clients.check import Check
-from bench.clients.table import clients
+from bench.clients.checks import Check
+from bench.report.models import clients
 from bench.results import figures, latest, read
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers.analyse import cells, percentile
+from bench.peers.analyse import cells
 
 
 def record(kind: str, engine: str, requests: int, trial: str = "alone-0/8/0", **fields: Any) -> dict[str, Any]:
@@ -63,9 +63,3 @@ def test_the_same_leading_tokens_are_counted() -> None:
 def test_start_is_the_fastest_one() -> None:
     starts = [record("start", "vllm", 8, start_s=seconds, facts={}) for seconds in (60.0, 20.0, 21.0)]
     assert cells(starts, "resident", 16)[0].start_s == 20.0
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    values = list(range(1, 101))
-    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [50, 99, 100]
-    assert percentile([3.0], 0.99) == 3.0

@@ -7,7 +7,6 @@ def test_defaults_depend_on_the_measurement() -> None:
     assert arguments([]).prompts == (512, 4096, 8192)
     assert arguments(["--resident"]).requests == (8,)
     assert arguments(["--equal-bytes", "1.5GB"]).equal_bytes == 1_500_000_000
-    assert "openvino-evict" in arguments(["--needle", "10"]).engines
 
 
 def test_one_start_is_not_enough_as_it_may_compile(capsys: pytest.CaptureFixture[str]) -> None:

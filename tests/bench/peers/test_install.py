@@ -54,8 +54,7 @@ def test_engines_without_requirements_run_in_our_own_environment() -> None:
 def test_every_engine_has_an_environment_and_a_worker() -> None:
     from bench.peers.engines import ENGINES
 
-    own = {"ringkv", "transformers"}
     workers = Path(install.__file__).parent / "workers"
     for engine in ENGINES.values():
-        assert engine.environment in own or (install.REQUIREMENTS / f"{engine.environment}.txt").is_file()
+        assert engine.environment == "ringkv" or (install.REQUIREMENTS / f"{engine.environment}.txt").is_file()
         assert (workers / f"{engine.worker}.py").is_file()

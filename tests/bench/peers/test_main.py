@@ -7,7 +7,7 @@ import pytest
 from bench.peers import __main__ as module
 from bench.peers.arguments import arguments
 from bench.peers.install import NotInstalled
-from bench.peers.runs import RUNS, Run
+from bench.peers.protocols import RUNS, Run
 
 
 @pytest.fixture
@@ -19,15 +19,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...
     monkeypatch.setattr(module, "locate", lambda model: tmp_path)
     monkeypatch.setattr(module, "_bench", lambda *words: None)
     monkeypatch.setattr(module, "load_config", lambda folder: SimpleNamespace(context=8192))
-    for name in ("Tokenizer", "ChatTemplate"):
-        monkeypatch.setattr(module, name, SimpleNamespace(from_directory=lambda folder: None))
     monkeypatch.setattr(module, "python_of", lambda name, report: Path())
     monkeypatch.setattr(module, "weights_of", lambda *words: Path())
     return given
 
 
 def measure(monkeypatch: pytest.MonkeyPatch, run: Any, *words: str) -> None:
-    found = Run("-equal-bytes", "equal-bytes", ("equal_bytes",), run, lambda *words: [])
+    found = Run("equal-bytes", ("equal_bytes",), run)
     monkeypatch.setattr(module, "chosen", lambda args: found)
     monkeypatch.setattr(module, "arguments", lambda: arguments(["--equal-bytes", "1GB", *words]))
     module.main()
@@ -64,4 +62,3 @@ def test_an_interrupted_run_is_shown_and_not_appended(
 def test_every_run_names_arguments_that_exist() -> None:
     known = vars(arguments([]))
     assert all(field in known for run in RUNS.values() for field in (*module.WORKLOAD, *run.fields))
-    assert {run.protocol for run in RUNS.values()} == {"same", "equal-bytes", "resident", "needle"}

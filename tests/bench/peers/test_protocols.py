@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.journal import Journal
 from bench.peers.engines import ENGINES, Demand
-from bench.peers.journal import Journal
 from bench.peers.pool import Pool
 from bench.peers.protocols import Bench, Lengths, batch_in, equal_bytes, groups, resident, same
 from bench.peers.trial import Schedule, needed_bytes
@@ -100,13 +100,11 @@ def measured(bench: Bench, kind: str) -> Counter[tuple[str, int]]:
     return Counter((one["engine"], one["requests"]) for one in bench.journal.records if one["kind"] == kind)
 
 
-def test_lone_prompts_are_repeated_and_engines_that_differ_in_prefill_alone_do_not_decode_together(
-    bench: Callable[..., Bench],
-) -> None:
-    run = bench("ringkv", "openvino", "openvino-xattention")
+def test_lone_prompts_are_repeated(bench: Callable[..., Bench]) -> None:
+    run = bench("ringkv", "openvino")
     same(run, BOTH, [1, 2], rounds=2, batch_rounds=1)
     assert measured(run, "laps") == {
-        ("ringkv", 1): 2, ("openvino", 1): 2, ("openvino-xattention", 1): 2, ("ringkv", 2): 1, ("openvino", 2): 1
+        ("ringkv", 1): 2, ("openvino", 1): 2, ("ringkv", 2): 1, ("openvino", 2): 1
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from bench.peers.cells import PeerCell, as_figures, from_figures
-from bench.peers.tables import shown
+from bench.peers.cells import PeerCell, shown
+from bench.results import cells_of, fields_of
 
 CELL = PeerCell(engine="vllm", prompt=512, requests=4, weights="bf16", kept=512, step_s=0.0123, ringkv_decodes=2.0)
 
@@ -19,5 +19,5 @@ def test_an_engine_without_figures_says_why() -> None:
 
 
 def test_cells_come_back_from_their_figures_and_unknown_fields_are_left_out() -> None:
-    figures = [figure | {"of_a_later_version": 1, "run": "today"} for figure in as_figures([CELL])]
-    assert from_figures(figures) == [replace(CELL, run="today")]
+    figures = [figure | {"of_a_later_version": 1, "run": "today"} for figure in [fields_of(CELL)]]
+    assert cells_of(PeerCell, figures) == [replace(CELL, run="today")]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from bench.journal import Journal
 from bench.peers.analyse import cells
 from bench.peers.engines import ENGINES, Demand
-from bench.peers.journal import Journal
 from bench.peers.pool import Pool
 from bench.peers.trial import Participant, Schedule, Trial
 from tests.bench.peers.fake import start

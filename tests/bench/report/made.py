@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.report.speed import FIRST
+from bench.report.peers import FIRST
 from bench.results import ResultRow, rows
 
 ABOUT = {"machine": FIRST, "processor": "p", "versions": "v", "commit": "c"}

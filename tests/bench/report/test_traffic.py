@@ -1,7 +1,7 @@
 from typing import Any
 from xml.etree import ElementTree
 
-from bench.report.traffic import first_token_over_best, goodput_over_best, picture, speed_over, traffic
+from bench.report.traffic import picture, traffic
 from bench.results import ResultRow
 from tests.bench.report.made import measured
 
@@ -72,19 +72,3 @@ def test_the_picture_has_a_line_for_each_engine_and_a_panel_for_each_workload_wi
 def test_a_run_without_rates_gives_an_empty_picture() -> None:
     found = ElementTree.fromstring(picture(measured("traffic", waiting("ringkv", 100, 1.0))))
     assert list(found.iter(f"{SVG}circle")) == []
-
-
-def test_ratios_are_to_the_best_other_engine_and_of_one_machine() -> None:
-    waits = (waiting("ringkv", 900, 1.5), waiting("vllm", 300, 0.5), waiting("openvino", 600, 2.0))
-    trace = (
-        offered("ringkv", 60, 1.0),
-        offered("ringkv", 120, 1.8),
-        offered("vllm", 60, 0.9),
-        offered("openvino", 60, 0.6),
-    )
-    rows = measured("traffic", *waits, *({**one, "workload": "azure-conv"} for one in trace))
-    machine = rows[0]["machine"]
-    assert [speed_over(rows, machine, family) for family in ("vLLM", "llama.cpp", "OpenVINO")] == [[3.0], [None], [1.5]]
-    assert first_token_over_best(rows, machine) == [3.0]
-    assert goodput_over_best(rows, machine, ("azure-conv", "servegen")) == [2.0]
-    assert goodput_over_best(rows, machine, ("mooncake",)) == speed_over(rows, "another", "vLLM") == []

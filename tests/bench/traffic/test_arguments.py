@@ -20,9 +20,9 @@ def test_more_arguments_go_to_one_engine() -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--workload", "mooncake"], "it needs --rates"),
+        (["--workload", "mooncake"], "a trace needs --rates"),
         (["--rates", "2,1"], "rates must be above 0 and rise"),
-        (["--rates", "1", "--clients", "4"], "different loads"),
+        (["--rates", "1", "--clients", "4"], "short prompts take none"),
         (["--engines", "ringkv,other"], "unknown engine other"),
         (["--run", "mine"], "a run begins with its date"),
     ],

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bench.peers.workers.serve import _reply
 from bench.traffic import client
 
 
@@ -50,15 +51,15 @@ ASKS = [[0.0, "one", 3, 7], [1.5, "two", 4, 7]]
 
 
 def test_requests_go_out_at_their_times_unless_clients_wait(calls: list[dict[str, Any]]) -> None:
-    client._reply({"do": "send", "url": "http://h", "model": "m", "clients": None, "asks": ASKS})
-    client._reply({"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
+    _reply(client, {"do": "send", "url": "http://h", "model": "m", "clients": None, "asks": ASKS})
+    _reply(client, {"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
     assert [(call["self_timed"], call["max_concurrency"]) for call in calls] == [(True, None), (False, 2)]
     assert [one.timestamp for one in calls[0]["input_requests"]] == [0.0, 1.5]
     assert calls[0]["api_url"] == "http://h/v1/completions"
 
 
 def test_answers_have_the_requested_length_and_are_sampled(calls: list[dict[str, Any]]) -> None:
-    client._reply({"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
+    _reply(client, {"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
     (call,) = calls
     assert call["ignore_eos"]
     assert [one.expected_output_len for one in call["input_requests"]] == [7, 7]
@@ -66,9 +67,9 @@ def test_answers_have_the_requested_length_and_are_sampled(calls: list[dict[str,
 
 
 def test_a_count_that_the_benchmark_did_not_find_is_null(calls: list[dict[str, Any]]) -> None:
-    found = client._reply({"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
+    found = _reply(client, {"do": "send", "url": "http://h", "model": "m", "clients": 2, "asks": ASKS})
     assert found["outputs"] == [None, 7]
 
 
 def test_a_failure_is_a_reply() -> None:
-    assert client._reply({"do": "send", "nothing": 1})["error"].startswith("TypeError")
+    assert _reply(client, {"do": "send", "nothing": 1})["error"].startswith("TypeError")

@@ -1,7 +1,7 @@
 from typing import cast
 
-from bench.traffic.asks import Lengths
-from bench.traffic.texts import Texts
+from bench.traffic.loads import Texts
+from bench.traffic.traces import Lengths
 from ringkv.text.tokenizer import Tokenizer
 
 

@@ -6,8 +6,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from bench.traffic.asks import Lengths, fitting
-from bench.traffic.traces import FILES, NoTrace, arrivals, poisson, scaled
+from bench.traffic.traces import FILES, Lengths, NoTrace, arrivals, fitting, scaled
 
 
 def trace(folder: Path, rows: list[dict[str, object]]) -> None:
@@ -63,14 +62,6 @@ def test_shrinking_divides_lengths_and_keeps_which_pieces_are_shared(tmp_path: P
 def test_a_missing_trace_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoTrace, match=r"azure-code is left out: .*azure2023_code_first600s\.jsonl is missing"):
         arrivals("azure-code", folder=tmp_path)
-
-
-def test_requests_that_arrive_at_random_have_the_rate_and_independent_gaps() -> None:
-    found = poisson(5.0, 400.0, lambda random: (random.randint(1, 9), 2))
-    gaps = [after.at - before.at for before, after in pairwise(found)]
-    assert len(found) == pytest.approx(2000, rel=0.1)
-    assert pstdev(gaps) == pytest.approx(fmean(gaps), rel=0.1)  # as of an exponential distribution
-    assert found == poisson(5.0, 400.0, lambda random: (random.randint(1, 9), 2))
 
 
 def test_rates_and_bursts_follow_the_windows(tmp_path: Path) -> None:

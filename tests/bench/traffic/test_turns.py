@@ -3,13 +3,12 @@ from typing import Any, cast
 
 import pytest
 
-from bench.peers.journal import Journal
+from bench.journal import Journal
 from bench.peers.worker import Worker, WorkerFailed
-from bench.traffic.asks import Ask, Lengths
 from bench.traffic.engines import Demand
-from bench.traffic.loads import Load
+from bench.traffic.loads import Load, Texts
 from bench.traffic.server import Server
-from bench.traffic.texts import Texts
+from bench.traffic.traces import Ask, Lengths
 from bench.traffic.turns import Servers, Turns
 from tests.bench.traffic.test_figures import reply
 
@@ -30,7 +29,7 @@ class FakeServer:
     def pause(self) -> None:
         self._log.append(f"pause {self.engine}")
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._log.append(f"end {self.engine}")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import CacheSpec, LayerGroup
+from ringkv.base.cache_spec import CacheSpec, LayerGroup, Ragged, SlotFormat
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout
 from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.by_head import SAFEGUARD
@@ -18,7 +18,7 @@ from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.layouts import layout
 
 LAYERS, HEADS, GROUPS, WIDTH, BUDGET = 3, 2, 2, 8, 40
-GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, by_head=True)
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, slots=SlotFormat(reading=Ragged()))
 BEGINS = torch.tensor([[0, 30], [22, 26], [17, 13]])  # 18 on average
 PLACES = 18 + 52
 KV = KVChoice(budget=BUDGET, sinks=4, recent=8, heads="global", select=KVzip(), turns="continue")
@@ -117,7 +117,7 @@ def test_shares_are_of_what_heads_have(
     assert selected == ([[55, 55], [28, 28], [1, 1]] if heads == "pyramid" else [[16, 49], [5, 32], [58, 8]])
 
 
-@pytest.mark.parametrize("select", [SnapKV(window=8), SnapKV(window=8, domain="candidates"), KeyDiff()])
+@pytest.mark.parametrize("select", [SnapKV(window=8), KeyDiff()])
 def test_a_head_gets_the_votes_of_a_prompt_that_is_its_own_places(select: SnapKV | KeyDiff) -> None:
     """With adaptive heads, whose counts are of a layer: by them each head's highest votes."""
     _, found = kept(replace(KV, select=select))

@@ -10,8 +10,7 @@ import pytest
 
 from ringkv.evaluation import kept
 from ringkv.evaluation.kept import Kept, Landmarks
-from ringkv.evaluation.report.kept_map import kept_maps
-from ringkv.evaluation.report.png import opacity_uri
+from ringkv.evaluation.report.kept_map import kept_maps, opacity_uri
 
 RNG = np.random.default_rng(4)
 MARKS = Landmarks(1000, (0.25, 0.5), 0.9)

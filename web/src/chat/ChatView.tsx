@@ -7,7 +7,7 @@ import { half, listShown } from "./layout";
 import { Messages } from "./Messages";
 import { Sidebar } from "./Sidebar";
 
-export function newChat(): void {
+function newChat(): void {
   startNew();
   listShown.value = false;
   half.value = "chat";
@@ -31,7 +31,7 @@ export function ChatView() {
   }, []);
   return (
     <div class={`workspace shows-${half.value}`}>
-      <Sidebar />
+      <Sidebar onNew={newChat} />
       <main class="chat" aria-label="Chat">
         <Messages conversation={current.value} />
         <Composer conversation={current.value} />

@@ -3,16 +3,15 @@ import { forgetPicture } from "../memory/pictures";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { IconButton } from "../ui/IconButton";
-import { newChat } from "./ChatView";
 import { focusComposer } from "./Composer";
 import { type Conversation, currentId, exported, listed, open, remove, rename, storageFault } from "./conversations";
 import { running, stop } from "./exchange";
 import { listShown } from "./layout";
 
-export function Sidebar() {
+export function Sidebar({ onNew }: { onNew: () => void }) {
   return (
     <aside class={`sidebar ${listShown.value ? "is-shown" : ""}`} aria-label="Conversations">
-      <button type="button" class="new-chat" onClick={newChat} title="New chat (Ctrl+K)">
+      <button type="button" class="new-chat" onClick={onNew} title="New chat (Ctrl+K)">
         <Icon name="plus" />
         New chat
         <kbd>Ctrl K</kbd>

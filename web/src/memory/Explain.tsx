@@ -74,10 +74,7 @@ const POLICIES: Record<string, string> = {
   snapkv: "has sinks and selected tokens, and appends new ones",
   snapstream: "has sinks, selected tokens and a ring",
   arkvale: "keeps every token, and each step reads those that matter",
-  h2o: "reviews its entries and evicts those with the least attention so far",
   scissorhands: "reviews its entries and evicts those whose attention was mostly low",
-  reselect: "reviews its entries and evicts those that the newest queries attend to least",
-  triattention: "reviews its entries and evicts those that an average query would attend to least",
 };
 
 /** What the policies that the server offers keep. */

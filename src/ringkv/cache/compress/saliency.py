@@ -19,7 +19,7 @@ def saliency(prompt: StagedPrompt) -> Tensor:
     n = prompt.keys.shape[2]
     layers = zip(prompt.q, prompt.keys, strict=True)
     return torch.stack(
-        [prompt.reduction.mean(window_votes(q, keys, 0, n, prompt.scale) / q.shape[1]) for q, keys in layers]
+        [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
     ) / seen_by(n, prompt.q[0].shape[2]).to(prompt.keys.device)
 
 

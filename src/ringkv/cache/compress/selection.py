@@ -4,14 +4,14 @@ L layers of a group, H key-value heads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import ESTIMATED, IN_CHUNKS, IN_PAGES, SlotKind
+from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
-from ringkv.cache.body import CacheRow
 from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
 from ringkv.cache.compress.critical import output_norms, weighed
 from ringkv.cache.compress.kept import kept
@@ -20,9 +20,10 @@ from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.shares import Bounds, divided_within, pyramid
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
-from ringkv.cache.formats.earlier import Earlier
+from ringkv.cache.earlier import Earlier
+from ringkv.cache.layouts import layouts
 from ringkv.cache.protect import protected, tokens
-from ringkv.cache.watching.ledger import of_prompt
+from ringkv.cache.rows import CacheRow
 
 
 def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
@@ -34,11 +35,11 @@ def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
     return votes.view(layers, heads, tokens)
 
 
-_SALIENCY: Mapping[SlotKind, Callable[[StagedPrompt, KVChoice], Tensor]] = {
-    IN_CHUNKS: lambda prompt, choice: saliency(prompt),
-    "watched": lambda prompt, choice: of_prompt(prompt, choice.window),
-    **dict.fromkeys((*IN_PAGES.values(), *ESTIMATED.values(), "recalled"), _every_vote),
-}
+def _measure(group: LayerGroup, choice: KVChoice) -> Callable[[StagedPrompt], Tensor] | None:
+    """Return what measures the tokens of a prompt for slots in chunks, or in pages that are read; else None."""
+    if group.slots.pages and choice.reads_pages:
+        return partial(_every_vote, choice=choice)
+    return saliency if group.slots.encoding == IN_CHUNKS else None
 
 
 class Selection(NamedTuple):
@@ -52,6 +53,33 @@ class Selection(NamedTuple):
     def fill(self, slot: CacheRow, lane: CacheRow, earlier: Sequence[Sequence[Earlier]] = ()) -> None:
         """Copy the kept entries from a lane to a slot. earlier: by group and plane, those that it began with."""
         lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency, earlier)
+
+
+class StagedLane(NamedTuple):
+    """A prompt in a lane of the staging, as `compress` needs it.
+
+    groups: of layers. kept: entries of a head, on average. evicted: tokens that an earlier turn or a compaction has
+    evicted. window: last queries that are staged. views: returns a view of the lane in each group, with so many of
+    its last queries. device: where slots are.
+    """
+
+    groups: Sequence[LayerGroup]
+    kept: int
+    evicted: int
+    window: int
+    views: Callable[[int], list[GroupView]]
+    device: torch.device
+
+
+def compress(lane: StagedLane, choice: KVChoice, capacity: int) -> Selection:
+    """Select what a slot of so many entries will hold of a prompt. The lane is unchanged."""
+    plans = layouts(choice, lane.kept, capacity, lane.groups)
+    views = with_lasting_votes(lane.views(choice.select.queries), choice, plans)
+    selected = select(views, choice, plans)
+    moved = tuple(plan.shifted(lane.evicted) for plan in placed(views, choice, plans, selected))
+    sources = tuple(source.to(lane.device) for source in selected)
+    salient = saliency_of(lane.views(lane.window), choice, sources)
+    return Selection(moved, sources, salient, lasting_votes(views, plans, sources))
 
 
 def with_lasting_votes(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> list[GroupView]:
@@ -94,15 +122,13 @@ def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources
 
 
 def saliency_of(views: Sequence[GroupView], choice: KVChoice, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """Return the saliency of a `Selection`. Only groups whose slots are in chunks, or are watched, are read."""
+    """Return the saliency of a `Selection`. Only groups whose slots are in chunks or in pages are read."""
     return tuple(_salient(view, choice, source) for view, source in zip(views, sources, strict=True))
 
 
 def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None:
-    if view.group.pages and not choice.reads_pages:
-        return None
-    measure = _SALIENCY.get(view.group.in_slots.kind)
-    return measure(view.read(), choice).to(source.device).gather(2, source) if measure else None
+    measure = _measure(view.group, choice)
+    return measure(view.read()).to(source.device).gather(2, source) if measure else None
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
@@ -174,7 +200,7 @@ def _divides(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
 
 def _division(view: GroupView, choice: KVChoice) -> HeadBudgets:
     """Return what the heads of a group's layers divide; those of slots of equal heads divide nothing."""
-    return choice.heads if view.group.by_head else "equal"
+    return choice.heads if view.group.slots.is_ragged else "equal"
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

@@ -21,5 +21,5 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: TOVA) -> Tensor:
 
 def _layer_votes(q: Tensor, keys: Tensor, low: int, high: int, scale: float, reduction: VoteReduction) -> Tensor:
     """Return float32 [H, high - low]; all rows are equal."""
-    attention = window_votes(q[:, :, -1:].contiguous(), keys, 0, keys.shape[1], scale)[:, low:high]
+    attention = window_votes(q[:, :, -1:].contiguous(), keys, scale)[:, low:high]
     return reduction.mean_of_all(attention.mean(0) / q.shape[1]).expand(len(keys), -1)

@@ -1,0 +1,4 @@
+"""Entries that outlive their request: prefixes and conversations.
+
+Others import any module of it.
+"""

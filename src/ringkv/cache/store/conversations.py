@@ -15,8 +15,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice
-from ringkv.cache.body import CacheRow
-from ringkv.cache.formats.earlier import Earlier
+from ringkv.cache.earlier import Earlier
+from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.pool import Pool
 
 KNOWN = 8  # conversations of which it is known which tokens their entries hold

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import BLOCK
-from ringkv.cache.body import CacheRow, Entries
-from ringkv.cache.formats.earlier import Earlier
+from ringkv.cache.body import Entries
+from ringkv.cache.earlier import Earlier
+from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.run import Run
 from ringkv.cache.store.stored_row import StoredRow, places, run_bytes, tensors
 

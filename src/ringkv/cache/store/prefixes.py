@@ -11,7 +11,7 @@ from hashlib import blake2b
 from itertools import takewhile
 
 from ringkv.base.kv import BLOCK
-from ringkv.cache.body import CacheRow
+from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.pool import Pool
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
-from ringkv.cache.body import ALL, Body, CacheRow, Entries, Planes
-from ringkv.cache.formats.earlier import Earlier
-from ringkv.cache.formats.registry import storage
+from ringkv.cache.body import ALL, Body, Entries, Planes
+from ringkv.cache.earlier import Earlier
+from ringkv.cache.filling import decode
+from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.run import Run
 
 
@@ -73,7 +74,7 @@ class StoredGroup(NamedTuple):
         centers = None if self.centers is None else self.centers.read(run, layers).to(device)
         tensors = [place.read(run, layers)[:, :, :entries].to(device) for place in self.planes]
         return tuple(
-            storage(plane).decode([tensors[part] for part in self._parts(at)], None if at else centers)
+            decode(plane, [tensors[part] for part in self._parts(at)], None if at else centers)
             for at, plane in enumerate(self.group.spec.planes)
         )
 
@@ -188,13 +189,15 @@ def tensors(source: CacheRow, entries: Entries) -> Iterator[Tensor]:
         else:
             own = entries.to(body.planes[0].device)  # beside a GPU they may be in the host's memory
             yield from (layer.index_select(1, own) for plane in body.planes for layer in plane[:, source.at])
-        yield from (center[:, source.at] for center in body.centers)
+        if body.slots.centers is not None:
+            yield body.slots.centers[:, source.at]
 
 
 def _places(body: Body, entries: int, at: int) -> Iterator[Place]:
     planes = ((plane.dtype, (plane.shape[0], plane.shape[2], entries, *plane.shape[4:])) for plane in body.planes)
-    centers = ((center.dtype, (center.shape[0], *center.shape[2:])) for center in body.centers)
-    for dtype, shape in (*planes, *centers):
+    centers = () if body.slots.centers is None else (body.slots.centers,)
+    of_centers = ((center.dtype, (center.shape[0], *center.shape[2:])) for center in centers)
+    for dtype, shape in (*planes, *of_centers):
         place = Place(at, dtype, shape)
         yield place
         at += place.bytes

@@ -11,6 +11,7 @@ from torch import Tensor
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.kept import ordered
 from ringkv.cache.protect import protected
+from ringkv.kernels.encoding import NO_KEY
 
 
 def fixed(positions: Tensor, layout: Layout, due: int, choice: KVChoice) -> Tensor:
@@ -44,6 +45,18 @@ def evict(planes: Sequence[Tensor], leaving: Tensor) -> None:
     for plane in planes:
         for entries, index in zip(plane, kept, strict=True):
             entries[: len(index)] = entries.index_select(0, index)  # copies whole rows; `gather` copies elements
+
+
+def evict_first_keys(first: Tensor, leaving: Tensor, n: int) -> None:
+    """Evict the exact keys [H, E, D] of the first of n entries when `evict` evicts entries int64 [H, count]; in place.
+
+    An entry that was not among the first, and now is, has none. Nor has one that is free now.
+    """
+    count = first.shape[1]
+    before = _others(leaving, n)[:, :count]
+    exact = first.gather(1, before.clamp(max=count - 1)[..., None].expand(-1, -1, first.shape[2]))
+    first[:, : before.shape[1]] = exact.masked_fill((before >= count)[..., None], NO_KEY)
+    first[:, before.shape[1] :] = NO_KEY
 
 
 def _others(places: Tensor, n: int) -> Tensor:

@@ -1,0 +1,4 @@
+"""A file for each command.
+
+Others import any module of it.
+"""

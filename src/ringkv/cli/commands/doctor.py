@@ -53,7 +53,7 @@ def doctor(
 def _verify(as_json: bool) -> None:
     """Print what was verified, and exit with status 1 if a file has changed."""
     from ringkv.doctor.verify import verify
-    from ringkv.machine.paths import cache_dir
+    from ringkv.machine.folders import cache_dir
 
     with show_progress() as progress:
         found = verify(cache_dir(), progress)

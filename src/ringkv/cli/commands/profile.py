@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringkv.base.cache_spec import SlotFormat
+from ringkv.base.cache_spec import Ragged, SlotFormat
+from ringkv.base.cannot import refuse
 from ringkv.base.config import HeadShares
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
+from ringkv.base.wanted import of_model, of_slots
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
 from ringkv.cli.output import print_json, print_stderr
 from ringkv.cli.windows import WINDOW, Text, Tokens, read_windows
@@ -119,13 +121,12 @@ class _Scorer:
     def _engine(self) -> "LocalEngine":
         """Raises InvalidRequest if the model's heads cannot divide a slot."""
         from ringkv.engine.device_memory import free_bytes
-        from ringkv.models.slot_formats import check_slot_format
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import resolve
         from ringkv.text.repeat_words import repeat_words
         from ringkv.weights.read_ahead import read_ahead
 
-        check_slot_format(self.config, SlotFormat(by_head=True))
+        refuse(of_model(self.config) | of_slots(SlotFormat(reading=Ragged())))
         memory = available_bytes(), free_bytes(self.options.device)
         engine = resolve(self.folder, self.config, self.options, *memory)
         read_ahead(self.folder)

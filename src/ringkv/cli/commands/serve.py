@@ -18,7 +18,7 @@ from ringkv.cli.torchrun import Torchrun
 from ringkv.llm.show_progress import ProgressDisplay
 from ringkv.machine.interrupts import exit_on_sigterm
 from ringkv.plan.options import Options
-from ringkv.weights.gguf_split import set_name
+from ringkv.weights.gguf.split import set_name
 
 SLOTS = 8
 
@@ -62,8 +62,8 @@ def serve(
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
         from ringkv.residency.locate import locate
-        from ringkv.server.admission import LoadOptions
-        from ringkv.server.main import WantedModel, run
+        from ringkv.server.main import RunOptions, WantedModel, run
+        from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
 
         folders = [locate(model, progress) for model in engine.model]
@@ -81,18 +81,16 @@ def serve(
             observing.show(text)
 
         with observing.telemetry() as telemetry:
-            run(
-                [WantedModel(config, own) for config, own in zip(configs, names, strict=True)],
-                *server.address,
-                progress,
-                ready,
+            run_options = RunOptions(
                 origins=server.allow_origin or (),
                 log=print_stderr if observing.request_log else None,
                 drain_seconds=server.drain_seconds,
+                load=LoadOptions(server.max_queue, server.max_queue_tokens, server.request_timeout),
                 edge=edge,
                 telemetry=telemetry,
-                load=LoadOptions(server.max_queue, server.max_queue_tokens, server.request_timeout),
             )
+            models = [WantedModel(config, aliases) for config, aliases in zip(configs, names, strict=True)]
+            run(models, *server.address, progress, ready, run_options)
 
 
 def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:

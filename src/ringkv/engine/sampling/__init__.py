@@ -1,0 +1,4 @@
+"""Tokens from logits: the parameters of all slots, and the graphs that sample.
+
+Others import any module of it.
+"""

@@ -1,5 +1,8 @@
 """kept_map: which tokens of one prompt each cell kept: a strip shaded by how many heads kept them, and all heads."""
 
+import struct
+import zlib
+from base64 import b64encode
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,11 +11,12 @@ import numpy as np
 from ringkv.evaluation import kept
 from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.kept import Kept, Landmarks
-from ringkv.evaluation.report.png import opacity_uri
 from ringkv.evaluation.report.svg import tag, view_box
 
 BLUE = (0x2F, 0x8F, 0xD8)  # visible on light and dark
 SHADES = 10
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+EIGHT_BITS, RGBA = 8, 6
 
 
 class Strip(NamedTuple):
@@ -60,3 +64,21 @@ def _cells(chosen: np.ndarray) -> str:
     """Return the path of the chosen bins; neighbours are one rectangle."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(int)))
     return "".join(f"M{start} 0h{stop - start}v1h{start - stop}z" for start, stop in edges.reshape(-1, 2).tolist())
+
+
+def opacity_uri(shares: np.ndarray, colour: tuple[int, int, int]) -> str:
+    """Return a PNG of one colour, as a data URI, of opacities [height, width] of 0 to 1. It fits any background.
+
+    Source: PNG (ISO/IEC 15948)."""
+    height, width = shares.shape
+    pixels = np.empty((height, width, 4), np.uint8)
+    pixels[..., :3] = colour
+    pixels[..., 3] = np.round(255 * shares)
+    rows = np.hstack([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)])  # each begins with filter 0
+    header = struct.pack(">IIBBBBB", width, height, EIGHT_BITS, RGBA, 0, 0, 0)
+    chunks = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)) + _chunk(b"IEND", b"")
+    return f"data:image/png;base64,{b64encode(SIGNATURE + chunks).decode()}"
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

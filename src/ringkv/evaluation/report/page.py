@@ -3,29 +3,32 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from ringkv.base.palette import OUTCOMES, PARTS, POLICIES, SURFACE, Colour
 from ringkv.evaluation import costs, journal, sentences
 from ringkv.evaluation.advice import Advice
+from ringkv.evaluation.bootstrap import Interval
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.outcome import LEGEND, WORDS
 from ringkv.evaluation.report import chart
-from ringkv.evaluation.report.interval_bar import interval_bar
 from ringkv.evaluation.report.kept_map import kept_maps
 from ringkv.evaluation.report.needle_grid import needle_grids
 from ringkv.evaluation.report.position_chart import position_chart
 from ringkv.evaluation.report.rows import AFTER, COST_HEAD, COST_LEGEND, HEAD, TableRow, cost_tables, row
 from ringkv.evaluation.report.score_chart import score_chart
-from ringkv.evaluation.report.theme import variables
+from ringkv.evaluation.report.svg import line, tag, view_box
 from ringkv.evaluation.summary import group_scores, task_scores
 from ringkv.evaluation.verdict import Comparison, Verdict, compare
 
 NAME = "report.html"
 WIDE, NARROW = (960.0, 400.0), (370.0, 300.0)  # pixels of a chart
 SHOWN = 8  # verdicts before the others are folded
+WIDTH, HEIGHT, END = 224.0, 16.0, 110.0  # pixels, and the percent at the right end
 
 
 class VerdictLine(NamedTuple):
@@ -131,3 +134,32 @@ def _tables(records: Sequence[Record]) -> Iterator[Table]:
     for title, found in (("Means over tasks", group_scores(records)), ("Every task", task_scores(records))):
         if found:
             yield Table(title, [row(one) for one in found])
+
+
+def interval_bar(share: Interval, is_hollow: bool) -> str:
+    """Draw a share in percent, hollow for too few prompts. A screen reader skips it, as its figures are beside it."""
+    middle, x = HEIGHT / 2, _x(share.mean)
+    parts = [line(0, middle, WIDTH, middle, class_="grid"), line(_x(100), 1, _x(100), HEIGHT - 1, class_="reference")]
+    if isfinite(share.low):
+        parts.append(line(_x(share.low), middle, _x(share.high), middle, class_="reach"))
+    dot = tag("circle", cx=x, cy=middle, r=4.5, class_="dot hollow" if is_hollow else "dot")
+    return tag("svg", *parts, dot, class_="bar", viewBox=view_box(WIDTH, HEIGHT), aria_hidden="true")
+
+
+def _x(percent: float) -> float:
+    return 5 + (WIDTH - 10) * min(max(percent, 0.0), END) / END
+
+
+def variables() -> str:
+    """Return CSS that defines --NAME for each colour, and a class for each policy that sets --own."""
+    light = "".join(f"--{name}:{colour.light};" for name, colour in _named())
+    dark = "".join(f"--{name}:{colour.dark};" for name, colour in _named())
+    own = "".join(f".p{number}{{--own:var(--policy-{number})}}" for number in range(len(POLICIES)))
+    return f":root{{color-scheme:light dark;{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{own}"
+
+
+def _named() -> Iterator[tuple[str, Colour]]:
+    for group in (SURFACE, PARTS, OUTCOMES):
+        yield from group.items()
+    for number, colour in enumerate(POLICIES):
+        yield f"policy-{number}", colour

@@ -1,0 +1,4 @@
+"""Tasks: prompts with expected answers.
+
+Others import `catalogue`, `kinds` and `source`.
+"""

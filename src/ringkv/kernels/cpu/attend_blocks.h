@@ -1,4 +1,4 @@
-// Divides an attention call into blocks and merges them, for every cache format.
+// Divides an attention call into blocks and merges them, for every encoding.
 //
 // Each call has one parallel region. A task is one block of one key-value head of one row. The thread that finishes a
 // head's last block merges all of its blocks, in order. So a slot's result depends only on its own length, not on its
@@ -7,17 +7,15 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "block.h"
+#include "decode_step.h"
 
 namespace ringkv {
 namespace {
@@ -26,36 +24,13 @@ struct BlockTask {
   int32_t head, block;  // head: row * heads + head
 };
 
-// New keys or values [rows, heads, width]; the elements of a head are contiguous.
-template <typename T>
-struct NewVectors {
-  explicit NewVectors(const at::Tensor& x) : at(x.const_data_ptr<T>()), row(x.stride(0)), head(x.stride(1)) {}
-  const T* of(int64_t r, int64_t h) const { return at + r * row + h * head; }
-
-  const T* at;
-  int64_t row, head;
-};
-
-// Where the new vector of one row and head goes.
-struct Destination {
-  int64_t row, slot, head, entry;
-};
-
-// The slot of each row of the batch, and the slot's number of live entries; int32 [rows]. of_heads: the live entries of
-// each head [rows, heads] if they differ, else null.
-struct RowSlots {
-  const int32_t *slot, *live;
+// The entries of each head that are attended to: as many as its row has [rows], or [rows, heads] if they differ.
+struct Lengths {
+  const int32_t* of_rows;
   const int32_t* of_heads = nullptr;
 
   // head: row * heads + head
-  int64_t entries(int64_t head, int64_t heads) const { return of_heads ? of_heads[head] : live[head / heads]; }
-};
-
-// The result: outputs [rows, heads, queries, width], and each query's log-sum-exp [rows, heads, queries].
-template <typename T>
-struct Result {
-  T* out;
-  float* lse;
+  int64_t entries(int64_t head, int64_t heads) const { return of_heads ? of_heads[head] : of_rows[head / heads]; }
 };
 
 // Workspace of the calling thread. It grows to the largest step so far and never shrinks.
@@ -101,28 +76,23 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
   }
 }
 
-// One block of one head of one row: `entries` of the slot's entries, from `first` on.
+// One block of one head of one row: `entries` of those that are attended to, from `first` on.
 struct BlockIndex {
-  int64_t head, row, part, first, entries;  // head: row * heads + head
+  int64_t head, row, first, entries;  // head: row * heads + head
 };
 
-// The shape of the queries; `heads` are key-value heads.
-struct QueryShape {
-  int64_t rows, heads, queries, width;
-};
-
-// Attends to the live entries of each row's slot. `block_of` returns the input of a block. `with_attention` calls its
+// Attends to entries of each row's slot. `block_of` returns the input of a block. `with_attention` calls its
 // argument with an implementation, whose `begin` receives the first block of a run, and `attend` a block and the next
 // one. `finish`: see `merge_blocks`.
 template <typename T, typename BlockOf, typename WithAttention, typename Finish>
-void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<T>& to, const BlockOf& block_of,
+void attend_blocks(const QueryShape& shape, const Lengths& lengths, const Result<T>& to, const BlockOf& block_of,
                    const WithAttention& with_attention, const Finish& finish) {
   const auto [rows, heads, queries, width] = shape;
   const int64_t all = rows * heads, size = queries * width;
   auto& space = Workspace::of_thread();
   space.reserve(all);
   for (int64_t head = 0; head < all; ++head) {
-    const int64_t blocks = (slots.entries(head, heads) + kBlock - 1) / kBlock;
+    const int64_t blocks = (lengths.entries(head, heads) + kBlock - 1) / kBlock;
     for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(head), int32_t(i)});
     space.first[head + 1] = int64_t(space.tasks.size());
     space.pending[head].store(int32_t(blocks), std::memory_order_relaxed);
@@ -143,8 +113,8 @@ void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     const auto block = [&](int64_t i) {
       const auto [head, part] = tasks[i];
-      const int64_t from = part * kBlock, left = slots.entries(head, heads) - from;
-      return block_of(BlockIndex{head, head / heads, part, from, std::min<int64_t>(kBlock, left)});
+      const int64_t from = part * kBlock, left = lengths.entries(head, heads) - from;
+      return block_of(BlockIndex{head, head / heads, from, std::min<int64_t>(kBlock, left)});
     };
     const auto run = [&](auto&& attention) {
       auto now = block(begin);
@@ -162,22 +132,6 @@ void attend_blocks(const QueryShape& shape, const RowSlots& slots, const Result<
     };
     with_attention(run);
   });
-}
-
-template <typename Run>
-void with_dtype(at::ScalarType type, const Run& run) {
-  if (type == at::kBFloat16) return run(at::BFloat16{});
-  if (type == at::kHalf) return run(at::Half{});
-  run(float{});
-}
-
-inline at::Tensor int32(const at::Tensor& x) {
-  TORCH_CHECK(x.scalar_type() == at::kInt, "decode_attend: int32 expected");
-  return x.contiguous();
-}
-
-inline std::tuple<at::Tensor, at::Tensor> new_results(const at::Tensor& q) {
-  return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
 }  // namespace

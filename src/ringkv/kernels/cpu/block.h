@@ -32,16 +32,15 @@ struct PageList {
   }
 };
 
-// A block's input: its head's queries [queries, width], and the keys and values of its entries [entries, width]. If they
-// are in pages, `key` and `value` are those of page 0.
+// A block's input: its head's queries [queries, width], and the keys and values of its entries [entries, width]. If
+// they are in pages, `key` and `value` are those of page 0.
 template <typename T>
 struct Block {
   const T *query, *key, *value;
   int64_t entries;
-  int64_t row, first;  // row of the batch; the slot's entry at which the block begins
   PageList in = {};
 
-  Block end_of_run() const { return {query, key, value, 0, 0, 0}; }  // a block without entries, which ends a run
+  Block end_of_run() const { return {query, key, value, 0}; }  // a block without entries, which ends a run
 };
 
 // Rows [entries, width] that follow each other, or that are in pages; those of a group of kLanes always do.
@@ -63,21 +62,6 @@ struct RowsInPages {
   RowsInPages from(int64_t d) const { return {at + d, width, in}; }
 };
 
-// Masked entries, int32 [rows, count]. The queries of fresh token t, `queries_per_token` of them, do not see the first
-// t + 1.
-struct Holes {
-  const int32_t* entries = nullptr;
-  int64_t count = 0, queries_per_token = 1;
-
-  // Masks them in a query's scores of a block.
-  void mask(int64_t row, int64_t query, int64_t first, int64_t size, float* scores) const {
-    for (int64_t i = 0; entries && i <= query / queries_per_token; ++i) {
-      const int64_t at = entries[row * count + i] - first;
-      if (0 <= at && at < size) scores[at] = -std::numeric_limits<float>::infinity();
-    }
-  }
-};
-
 constexpr int64_t kBlock = 256;     // entries per task: few enough to balance the load, enough to amortise its overhead
 constexpr int64_t kGroupHeads = 4;  // query heads that share one pass
 
@@ -91,14 +75,14 @@ inline void prefetch(const T* rows, int64_t count, int64_t width) {
 
 #if defined(CPU_CAPABILITY_AVX2)
 // The queries of a group [G, width] as floats, which are converted once, not for each key.
-template <int G, typename Q>
-const float* widened(const Q* q, int64_t width) {
-  if constexpr (std::is_same_v<Q, float>) return q;
+template <int G, typename T>
+const float* widened(const T* q, int64_t width) {
+  if constexpr (std::is_same_v<T, float>) return q;
   static thread_local std::vector<float> memory;
   float* to = workspace(memory, G * width);
   for (int64_t d = 0; d < G * width; d += kStep) {
     Vec low, high;
-    Row<Q>::split(q + d, low, high);
+    Row<T>::split(q + d, low, high);
     low.store(to + d);
     high.store(to + d + kLanes);
   }
@@ -125,8 +109,8 @@ void dot_rows(const float* q, const T* key, int64_t width, Vec* parts) {
 #endif
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale. Prefetches `later`, the values of the same entries.
-template <typename T, int G, typename Q, typename Rows>
-void score_rows_of(const Q* q, const Rows& key, const Rows& later, int64_t entries, int64_t width, float scale,
+template <typename T, int G, typename Rows>
+void score_rows_of(const T* q, const Rows& key, const Rows& later, int64_t entries, int64_t width, float scale,
                    float* scores) {
   int64_t j = 0;
 #if defined(CPU_CAPABILITY_AVX512)
@@ -163,8 +147,8 @@ void score_rows_of(const Q* q, const Rows& key, const Rows& later, int64_t entri
     }
 }
 
-template <typename T, int G, typename Q = T>
-void score_rows(const Q* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
+template <typename T, int G>
+void score_rows(const T* q, const T* key, const T* later, int64_t entries, int64_t width, float scale, float* scores) {
   score_rows_of<T, G>(q, RowsInPlace<T>{key, width}, RowsInPlace<T>{later, width}, entries, width, scale, scores);
 }
 
@@ -224,27 +208,26 @@ inline std::pair<float, float> exponentiate(float* scores, int64_t entries) {
 // Attends with G queries, from the block's query `from` on. Prefetches `next`, the keys that are probably read next.
 template <typename T, int G, typename Rows, typename Next>
 void attend_group(const Block<T>& block, const Rows& key, const Rows& value, const Next& next, int64_t from,
-                  int64_t width, float scale, const Holes& holes, const Partial& to) {
+                  int64_t width, float scale, const Partial& to) {
   float scores[G * kBlock];
   score_rows_of<T, G>(block.query + from * width, key, value, block.entries, width, scale, scores);
-  for (int g = 0; g < G; ++g) {
-    holes.mask(block.row, from + g, block.first, block.entries, scores + g * kBlock);
+  for (int g = 0; g < G; ++g)
     std::tie(to.top[from + g], to.sum[from + g]) = exponentiate(scores + g * kBlock, block.entries);
-  }
   sum_rows_of<T, G>(scores, value, next, block.entries, width, to.out + from * width);
 }
 
 template <typename T, int G>
 void attend_group(const Block<T>& block, const Block<T>& next, int64_t from, int64_t width, float scale,
-                  const Holes& holes, const Partial& to) {
+                  const Partial& to) {
   if (!block.in.pages) {
-    const RowsInPlace<T> key{block.key, width}, value{block.value, width}, after{block.key + block.entries * width, width};
-    return attend_group<T, G>(block, key, value, after, from, width, scale, holes, to);
+    const RowsInPlace<T> key{block.key, width}, value{block.value, width};
+    const RowsInPlace<T> after{block.key + block.entries * width, width};
+    return attend_group<T, G>(block, key, value, after, from, width, scale, to);
   }
   const RowsInPages<T> key{block.key, width, block.in}, value{block.value, width, block.in};
   if (next.in.pages && next.entries >= block.entries)
-    return attend_group<T, G>(block, key, value, RowsInPages<T>{next.key, width, next.in}, from, width, scale, holes, to);
-  attend_group<T, G>(block, key, value, RowsInPlace<T>{next.key, width}, from, width, scale, holes, to);
+    return attend_group<T, G>(block, key, value, RowsInPages<T>{next.key, width, next.in}, from, width, scale, to);
+  attend_group<T, G>(block, key, value, RowsInPlace<T>{next.key, width}, from, width, scale, to);
 }
 
 // Calls `run` with the number of heads in a group, at most kGroupHeads, as a compile-time constant.
@@ -269,14 +252,13 @@ void for_even_groups(int64_t queries, int64_t most, const Run& run) {
 template <typename T>
 class BlockRows {
  public:
-  BlockRows(int64_t queries, int64_t width, float scale, const Holes& holes)
-      : queries_(queries), width_(width), scale_(scale), holes_(holes) {}
+  BlockRows(int64_t queries, int64_t width, float scale) : queries_(queries), width_(width), scale_(scale) {}
 
   void begin(const Block<T>&) {}
   void attend(const Block<T>& block, const Block<T>& next, const Partial& to) const {
     for (int64_t from = 0; from < queries_; from += kGroupHeads) {
       const auto run = [&](auto count) {
-        attend_group<T, decltype(count)::value>(block, next, from, width_, scale_, holes_, to);
+        attend_group<T, decltype(count)::value>(block, next, from, width_, scale_, to);
       };
       for_group(std::min(kGroupHeads, queries_ - from), run);
     }
@@ -285,7 +267,6 @@ class BlockRows {
  private:
   const int64_t queries_, width_;
   const float scale_;
-  const Holes holes_;
 };
 
 }  // namespace ringkv

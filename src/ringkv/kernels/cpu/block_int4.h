@@ -1,4 +1,4 @@
-// Block over 4-bit keys and values: the partial attention of block_int8.h. Keys have any Levels of scores_int4.h.
+// Block over 4-bit keys and values: the partial attention of block_int8.h.
 //
 // A value's element is (level + offset) * scale. So a weighted sum of values is a sum of levels, plus the weighted sum
 // of offsets, which is the same for all elements of the rotated output. Both sums have the same rounded weights.
@@ -62,13 +62,11 @@ struct ShortChunk : NibbleColumns {
   }
 };
 
-template <typename Levels>
 struct QuadsInt4 {
   using Block = BlockInt4;
-  using Queries = typename Levels::Queries;
+  using Queries = QueriesInt4;
   struct Scales {
-    const typename Levels::Ranges keys;
-    const Ranges values;
+    const Ranges keys, values;
     const Offsets offsets;
     const float* value = values.scale;
     explicit Scales(const BlockInt4& block)
@@ -76,12 +74,12 @@ struct QuadsInt4 {
           offsets(values, block.entries) {}
   };
 
-  static constexpr int64_t kKeyScaleBytes = Levels::kScaleBytes, kValueScaleBytes = UniformLevels::kScaleBytes;
+  static constexpr int64_t kScaleBytes = 2 * sizeof(c10::Half);
   static int64_t bytes(int64_t width) { return width / 2; }
   template <int G, typename Step>
   static void score(const BlockInt4& block, const Scales& scales, const QueryInt4& query, int64_t width, float scale,
                     float* to, const Step& step) {
-    score_int4<Levels, G>(block, scales.keys, query, width, scale, to, step);
+    score_int4<G>(block, scales.keys, query, width, scale, to, step);
   }
   static float add(const float* weight, const Scales& scales, float by, int64_t entries) {
     return sum_offsets(weight, scales.offsets, by, entries);
@@ -97,8 +95,7 @@ struct QuadsInt4 {
   }
 };
 
-template <typename Levels>
-using BlockRowsInt4 = BlockQuads<QuadsInt4<Levels>>;
+using BlockRowsInt4 = BlockQuads<QuadsInt4>;
 
 #else
 
@@ -179,16 +176,16 @@ void sum_levels(const int16_t* weights, const Affine& to, const uint8_t* value, 
 }
 
 // Attends with G queries.
-template <typename Levels, int G>
-void attend_group_int4(const BlockInt4& block, const typename Levels::Ranges& keys, const Ranges& values,
-                       const Offsets& offsets, const QueryInt4& query, const ExactScores& exact, int64_t width,
-                       float scale, const Partial& to) {
+template <int G>
+void attend_group_int4(const BlockInt4& block, const Ranges& keys, const Ranges& values, const Offsets& offsets,
+                       const QueryInt4& query, const ExactScores& exact, int64_t width, float scale,
+                       const Partial& to) {
   alignas(64) float scores[G * kBlock];
   alignas(64) int16_t weights[G * kBlock];
   float by[G], add[G];
   const int64_t bytes = width / 2;
   const auto prefetch_values = [&](int64_t j, int64_t count) { prefetch<2>(block.value + j * bytes, count, bytes); };
-  score_int4<Levels, G>(block, keys, query, width, scale, scores, prefetch_values);
+  score_int4<G>(block, keys, query, width, scale, scores, prefetch_values);
   exact.put(G, block.entries, kBlock, scores);
   for (int g = 0; g < G; ++g) {
     float* weight = scores + g * kBlock;
@@ -206,18 +203,14 @@ void attend_group_int4(const BlockInt4& block, const typename Levels::Ranges& ke
 }
 
 // Attends to one block after the other.
-template <typename Levels>
 class BlockRowsInt4 {
  public:
-  using Queries = typename Levels::Queries;
-
-  BlockRowsInt4(const Queries& all, int64_t queries, int64_t width, float scale)
+  BlockRowsInt4(const QueriesInt4& all, int64_t queries, int64_t width, float scale)
       : all_(all), queries_(queries), width_(width), scale_(scale) {}
 
   void begin(const BlockInt4&) {}
   void attend(const BlockInt4& block, const BlockInt4&, const Partial& to) const {
-    const typename Levels::Ranges keys(block.key_scale, block.entries);
-    const Ranges values(block.value_scale, block.entries);
+    const Ranges keys(block.key_scale, block.entries), values(block.value_scale, block.entries);
     const Offsets offsets(values, block.entries);
     const int64_t groups = (queries_ + LevelPairs::kMaxQueries - 1) / LevelPairs::kMaxQueries;
     const int64_t most = (queries_ + groups - 1) / groups;
@@ -225,15 +218,15 @@ class BlockRowsInt4 {
     for (int64_t from = 0; from < queries_; from += most) {
       const Partial part{to.out + from * width_, to.top + from, to.sum + from};
       const auto run = [&](auto count) {
-        attend_group_int4<Levels, decltype(count)::value>(block, keys, values, offsets, query.from(from),
-                                                          block.exact.from(from), width_, scale_, part);
+        attend_group_int4<decltype(count)::value>(block, keys, values, offsets, query.from(from),
+                                                  block.exact.from(from), width_, scale_, part);
       };
       for_group_int8(std::min(most, queries_ - from), run);
     }
   }
 
  private:
-  const Queries& all_;
+  const QueriesInt4& all_;
   const int64_t queries_, width_;
   const float scale_;
 };

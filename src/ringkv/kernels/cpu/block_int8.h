@@ -39,7 +39,7 @@ struct QuadsInt8 {
     explicit Scales(const BlockInt8& block) : value(block.value_scale) {}
   };
 
-  static constexpr int64_t kKeyScaleBytes = sizeof(float), kValueScaleBytes = sizeof(float);
+  static constexpr int64_t kScaleBytes = sizeof(float);
   static int64_t bytes(int64_t width) { return width; }
   template <int G, typename Step>
   static void score(const BlockInt8& block, const Scales&, const Query& query, int64_t width, float scale, float* to,

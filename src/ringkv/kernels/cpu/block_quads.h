@@ -1,6 +1,6 @@
 // Block over encoded keys and values whose weighted sums are computed in quads: see sum_quads.h. An encoding has
 //   Block, Queries   its EncodedBlock; its queries of a call
-//   kKeyScaleBytes   bytes of an entry's scales, as kValueScaleBytes; bytes(width) those of its elements
+//   kScaleBytes      bytes of a vector's scales; bytes(width) those of its elements
 //   Scales           of a block: `value` points to those of values as floats
 //   score            the scores of G queries, for sixteen keys at a time; calls its last argument before them
 //   add              what is added to all elements of a query's weighted sum
@@ -33,7 +33,7 @@ class BlockQuads {
 
   void begin(const Block&) {}
   void attend(const Block& block, const Block& next, const Partial& to) const {
-    Ahead ahead = prefetch_while(block, next);
+    BlockAhead ahead = prefetch_while(block, next);
     const typename Encoding::Scales scales(block);
     const auto query = all_.of(block.head);
     for_even_groups(queries_, kMaxWeighted, [&](int64_t from, int64_t count) {
@@ -45,17 +45,17 @@ class BlockQuads {
   }
 
  private:
-  Ahead prefetch_while(const Block& block, const Block& next) const {
+  BlockAhead prefetch_while(const Block& block, const Block& next) const {
     const auto passes = [&](int64_t most) { return (queries_ + most - 1) / most; };
     const int64_t score_steps = (block.entries + 15) / 16 * passes(kMaxWeighted);
     const int64_t sum_steps = (block.entries + 3) / 4 * passes(kMaxQuadQueries) * (width_ / 32);
-    const EntryBytes bytes{Encoding::bytes(width_), Encoding::kKeyScaleBytes, Encoding::kValueScaleBytes};
-    return Ahead(next, bytes, score_steps, sum_steps);
+    const VectorBytes bytes{Encoding::bytes(width_), Encoding::kScaleBytes};
+    return BlockAhead(next, bytes, score_steps, sum_steps);
   }
 
   template <int G, typename Query>
   void attend_group(const Block& block, const typename Encoding::Scales& scales, const Query& query,
-                    const ExactScores& exact, const Partial& to, Ahead& ahead) const {
+                    const ExactScores& exact, const Partial& to, BlockAhead& ahead) const {
     alignas(64) float scores[G * kBlock];
     ByteWeights weights;
     float add[G];

@@ -1,70 +1,90 @@
-// decode_attend and cache_attend on the CPU: attend to a slot's live entries. See decode_attend.py for shapes.
+// decode_attend on the CPU: attend to the slots of a step's rows, in any encoding and reading. See decode_attend.py.
 
-#include <ATen/core/Tensor.h>
+#include "decode_attend.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include <cstring>
-#include <tuple>
-
-#include "attend_slots.h"
+#include "attend_entries.h"
+#include "constants.h"
+#include "encoded_slots.h"
+#include "encodings.h"
+#include "paged_entries.h"
+#include "plain_slots.h"
 
 namespace ringkv {
 namespace {
 
-// Where each head of each row begins, in elements of a plane [slots, heads, entries, width].
-struct HeadStart {
-  const int32_t* slot;
-  int64_t of_slot, of_head;
-  int64_t operator()(int64_t row, int64_t head) const { return slot[row] * of_slot + head * of_head; }
-};
-
-std::tuple<at::Tensor, at::Tensor> decode_attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                 at::Tensor keys, at::Tensor values, const at::Tensor& slot,
-                                                 const at::Tensor& entry, const at::Tensor& live, double scale) {
-  check_planes(q, keys, values);
-  check_new(k, v);
-  const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
-  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
-  const HeadStart start{slots.slot, keys.stride(0), keys.stride(1)};
-  auto [out, lse] = new_results(cq);
-  with_dtype(q.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    const NewVectors<T> nk(k), nv(v);
-    const int64_t heads = q.size(1), width = q.size(3);
-    T *key = keys.data_ptr<T>(), *value = values.data_ptr<T>();
-    for (int64_t b = 0; b < q.size(0); ++b)
-      for (int64_t h = 0; h < heads && slots.live[b] > 0; ++h) {
-        const int64_t at = start(b, h) + ce.const_data_ptr<int32_t>()[b] * width;
-        write_new(nk, nv, b, h, width, key + at, value + at);
-      }
-    const Result<T> to{out.template data_ptr<T>(), lse.template data_ptr<float>()};
-    attend_slots<T>(cq, keys, values, slots, scale, {}, start, to);
-  });
-  return {out, lse};
+template <typename Stored, typename T>
+Results attend(const Step<T>& step, const DecodeArguments& a) {
+  Stored stored(step, a);
+  const auto run = [&](auto&& entries) {
+    attend_entries(step, stored, entries);
+    return step.results;
+  };
+  if (a.places) return run(RaggedEntries<T>(step, a));
+  if (!a.pages.empty()) return run(PagedEntries<T>(step, a));
+  return run(EveryEntry<T>(step, a));
 }
 
-std::tuple<at::Tensor, at::Tensor> cache_attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                                                const at::Tensor& slot, const at::Tensor& holes, const at::Tensor& live,
-                                                double scale) {
-  check_planes(q, keys, values);
-  TORCH_CHECK(q.size(2) % holes.size(1) == 0, "cache_attend: as many queries for each hole expected");
-  const auto cq = q.contiguous(), cs = int32(slot), ch = int32(holes), cl = int32(live);
-  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
-  const HeadStart start{slots.slot, keys.stride(0), keys.stride(1)};
-  const Holes masked{ch.const_data_ptr<int32_t>(), ch.size(1), q.size(2) / ch.size(1)};
-  auto [out, lse] = new_results(cq);
-  with_dtype(q.scalar_type(), [&](auto zero) {
+Results attend_plain(const DecodeArguments& a) {
+  return with_dtype(a.q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const Result<T> to{out.template data_ptr<T>(), lse.template data_ptr<float>()};
-    attend_slots<T>(cq, keys, values, slots, scale, masked, start, to);
+    return attend<PlainSlots<T>>(Step<T>(a), a);
   });
-  return {out, lse};
+}
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+template <typename Encoding>
+Results attend_encoded(const DecodeArguments& a) {
+  return with_dtype(a.q.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    return attend<EncodedSlots<T, Encoding>>(Step<T>(a), a);
+  });
+}
+#endif
+
+using Signature = Results(const at::Tensor&, const OptionalTensor&, const OptionalTensor&, at::TensorList,
+                          const OptionalTensor&, const OptionalTensor&, int64_t, int64_t, const at::Tensor&,
+                          const at::Tensor&, const at::Tensor&, std::string_view, double);
+
+Results reference(const DecodeArguments& a) {
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("ringkv::decode_attend", "reference").typed<Signature>();
+  const at::TensorList tensors(a.planes.data(), a.planes.size() + a.pages.size() + a.residents.size());
+  return operation.call(a.q, a.k, a.v, tensors, a.centers, a.places, a.pages.size(), a.residents.size(), a.slot, a.entry,
+                        a.live, a.encoding, a.scale);
+}
+
+// Runs the kernel of the arguments, or the reference if there is none for them.
+Results run(const DecodeArguments& a) {
+  if (!a.residents.empty() || a.q.size(3) % kWidthStep) return reference(a);
+  const bool is_plain = a.encoding == "plain";
+  [[maybe_unused]] const bool are_latents = a.planes.size() == (is_plain ? 1 : 2);
+#if defined(RINGKV_LATENT_TILES)
+  if (are_latents && a.q.scalar_type() == at::kBFloat16)
+    return is_plain ? attend_plain_latents(a) : attend_encoded_latents(a);
+#endif
+  if (is_plain) return attend_plain(a);
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+  if (a.encoding == "zipcache") return decode_attend_zip(a);
+  if (!are_latents && a.encoding == "int8") return attend_encoded<Int8>(a);
+  if (!are_latents && a.encoding == "int4") return attend_encoded<Int4>(a);
+#endif
+  return reference(a);
+}
+
+// `tensors`: the planes, then so many of `pages` and of `residents`.
+Results decode_attend(const at::Tensor& q, const OptionalTensor& k, const OptionalTensor& v, at::TensorList tensors,
+                      const OptionalTensor& centers, const OptionalTensor& places, int64_t pages, int64_t residents,
+                      const at::Tensor& slot, const at::Tensor& entry, const at::Tensor& live,
+                      std::string_view encoding, double scale) {
+  const size_t first = tensors.size() - pages - residents;
+  return run({q, k, v, tensors.slice(0, first), centers, places, tensors.slice(first, pages),
+              tensors.slice(first + pages, residents), slot, entry, live, encoding, scale});
 }
 
 }  // namespace
 }  // namespace ringkv
 
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
-  m.impl("decode_attend", &ringkv::decode_attend);
-  m.impl("cache_attend", &ringkv::cache_attend);
-}
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("decode_attend", &ringkv::decode_attend); }

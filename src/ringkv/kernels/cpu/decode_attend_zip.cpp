@@ -1,14 +1,13 @@
-// decode_attend_zip on the CPU: add a token to each slot and attend to the slot. See decode_attend_zip.py.
+// decode_attend over slots in chunks: add a token to each slot and attend to the slot. See decode_attend_zip.py.
 //
 // A slot is runs: its plain entries, and the salient and the other entries of each chunk. A run's blocks are those of
 // int4 (block_int4.h); those of 2 bits are widened to 4 first. Scales and minima of a chunk's channels move to the
 // query: q . (scale * level + minimum) = (q * scale) . level + q . minimum. Factors of a chunk's values multiply the
 // weighted sum. Levels are counted from the middle of their range, so that rounding q * scale does not shift a chunk.
 
-#include <torch/library.h>
-
 #include "attend_blocks.h"
 #include "block_int4.h"
+#include "decode_attend.h"
 #include "zip_slots.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -58,43 +57,40 @@ inline void widen_entries(const uint8_t* from, int64_t entries, int64_t width, u
 template <typename T>
 class ZipAttention {
  public:
-  ZipAttention(const at::Tensor& q, const ZipPlanes& planes, const RowSlots& slots, float scale, const Result<T>& to)
-      : q_(q.const_data_ptr<T>()), planes_(planes), slots_(slots), rows_(q.size(0)), heads_(q.size(1)),
-        queries_(q.size(2)), width_(q.size(3)), scale_(scale), to_(to) {}
+  ZipAttention(const Step<T>& step, const ZipPlanes& planes)
+      : step_(step), planes_(planes), all_(step.shape.rows * step.shape.heads), queries_(step.shape.queries),
+        width_(step.shape.width), scale_(step.scale), to_(step.to) {}
 
-  void run(const NewVectors<T>& k, const NewVectors<T>& v) {
+  void run() {
     const auto first_set = sets();
     QueriesInt4 folded(first_set.back(), queries_, width_);
     constants_.assign(first_set.back() * queries_, 0.f);
-    at::parallel_for(0, rows_ * heads_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / heads_, h = i % heads_;
-        if (slots_.live[row] == 0) continue;
-        const auto head = head_of(i);
-        append(head, planes_, k.at + row * k.row + h * k.head, v.at + row * v.row + h * v.head, slots_.live[row]);
-        fold(i, head, first_set[i], folded);
-      }
+    step_.each_head(1, [&](const StepHead& to) {
+      const auto head = head_of(to.index);
+      append(head, planes_, step_.k->of(to.row, to.head), step_.v->of(to.row, to.head), to.live);
+      fold(to.index, head, first_set[to.index], folded);
     });
     plan(first_set);
     attend(folded);
   }
 
  private:
-  ZipHead<T> head_of(int64_t i) const { return planes_.of<T>(slots_.slot[i / heads_], i % heads_); }
+  ZipHead<T> head_of(int64_t i) const {
+    return planes_.of<T>(step_.slot[i / step_.shape.heads], i % step_.shape.heads);
+  }
+  bool is_free(int64_t i) const { return step_.live[i / step_.shape.heads] == 0; }
 
   // Returns the first set of queries of each head, two for each chunk that it may have after this step, and their sum.
   std::vector<int64_t> sets() const {
-    std::vector<int64_t> first(rows_ * heads_ + 1, 0);
-    for (int64_t i = 0; i < rows_ * heads_; ++i) {
-      const bool is_free = slots_.live[i / heads_] == 0;
-      first[i + 1] = first[i] + (is_free ? 0 : 2 * (2 + head_of(i).counts[kChunks]));
-    }
+    std::vector<int64_t> first(all_ + 1, 0);
+    for (int64_t i = 0; i < all_; ++i)
+      first[i + 1] = first[i] + (is_free(i) ? 0 : 2 * (2 + head_of(i).counts[kChunks]));
     return first;
   }
 
   // Multiplies the queries of a head with the scales of each chunk's channels, and sums what its minima add.
   void fold(int64_t i, const ZipHead<T>& head, int64_t set, QueriesInt4& to) {
-    const T* query = q_ + i * queries_ * width_;
+    const T* query = step_.queries(i);
     const std::vector<float> plain(query, query + queries_ * width_);
     std::vector<float> scale(width_), minimum(width_), wide(width_);
     for (int64_t part = 0; part < 2 * (1 + head.counts[kChunks]); ++part, ++set) {
@@ -118,9 +114,9 @@ class ZipAttention {
 
   // Lists the blocks of each head, in order.
   void plan(const std::vector<int64_t>& first_set) {
-    first_.assign(rows_ * heads_ + 1, 0);
-    for (int64_t i = 0; i < rows_ * heads_; ++i) {
-      if (slots_.live[i / heads_]) list(i, head_of(i).counts, first_set[i]);
+    first_.assign(all_ + 1, 0);
+    for (int64_t i = 0; i < all_; ++i) {
+      if (!is_free(i)) list(i, head_of(i).counts, first_set[i]);
       first_[i + 1] = int64_t(tasks_.size());
     }
   }
@@ -140,16 +136,16 @@ class ZipAttention {
   }
 
   void attend(const QueriesInt4& folded) {
-    const int64_t count = int64_t(tasks_.size()), all = rows_ * heads_, size = queries_ * width_;
+    const int64_t count = int64_t(tasks_.size()), size = queries_ * width_;
     std::vector<float> partial(count * (size + 2 * queries_));
     const Partial to{partial.data(), partial.data() + count * size, partial.data() + count * (size + queries_)};
-    std::vector<std::atomic<int32_t>> pending(all);
-    for (int64_t i = 0; i < all; ++i) {
+    std::vector<std::atomic<int32_t>> pending(all_);
+    for (int64_t i = 0; i < all_; ++i) {
       pending[i].store(int32_t(first_[i + 1] - first_[i]), std::memory_order_relaxed);
       if (first_[i + 1] == first_[i]) clear(i);
     }
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const BlockRowsInt4<UniformLevels> encoded(folded, queries_, width_, scale_);
+      const BlockRowsInt4 encoded(folded, queries_, width_, scale_);
       for (int64_t t = begin; t < end; ++t) {
         const auto& task = tasks_[t];
         attend_task(task, t + 1 < end ? &tasks_[t + 1] : nullptr, encoded, of(to, t));
@@ -166,7 +162,7 @@ class ZipAttention {
     std::fill_n(to_.lse + i * queries_, queries_, -std::numeric_limits<float>::infinity());
   }
 
-  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4<UniformLevels>& encoded,
+  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4& encoded,
                    const Partial& to) const {
     const auto head = head_of(task.head);
     if (task.bits == kPlain) return attend_plain(task, head, to);
@@ -188,8 +184,8 @@ class ZipAttention {
   }
 
   void attend_plain(const ZipTask& task, const ZipHead<T>& head, const Partial& to) const {
-    const Block<T> block{q_ + task.head * queries_ * width_, head.plain_keys, head.plain_values, task.entries, 0, 0};
-    BlockRows<T>(queries_, width_, scale_, {}).attend(block, block.end_of_run(), to);
+    const Block<T> block{step_.queries(task.head), head.plain_keys, head.plain_values, task.entries};
+    BlockRows<T>(queries_, width_, scale_).attend(block, block.end_of_run(), to);
   }
 
   // Returns a block as it is stored.
@@ -234,17 +230,16 @@ class ZipAttention {
     const Vec by(1.f / float(queries_));
     alignas(64) float scores[kBlock];
     for (int64_t g = 0; g < queries_; ++g) {
-      score_rows<T, 1>(q_ + (i * queries_ + g) * width_, keys, keys, tokens, width_, scale_, scores);
+      score_rows<T, 1>(step_.queries(i) + g * width_, keys, keys, tokens, width_, scale_, scores);
       const Vec lse(to_.lse[i * queries_ + g]);
       at::vec::map2<float>([&](Vec sum, Vec score) { return sum + (score - lse).exp() * by; }, head.attention,
                            head.attention, scores, tokens);
     }
   }
 
-  const T* q_;
+  const Step<T>& step_;
   const ZipPlanes& planes_;
-  const RowSlots slots_;
-  const int64_t rows_, heads_, queries_, width_;
+  const int64_t all_, queries_, width_;  // all_: heads of all rows
   const float scale_;
   const Result<T> to_;
   std::vector<float> constants_;
@@ -252,31 +247,20 @@ class ZipAttention {
   std::vector<int64_t> first_;  // index of each head's first task
 };
 
-std::tuple<at::Tensor, at::Tensor> decode_attend_zip(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor plain_keys, at::Tensor high_keys,
-    at::Tensor low_keys, at::Tensor key_channels, at::Tensor attention, at::Tensor plain_values,
-    at::Tensor high_values, at::Tensor low_values, at::Tensor value_factors, at::Tensor value_ranges,
-    at::Tensor counts, const at::Tensor& slot, const at::Tensor& live, double scale) {
-  TORCH_CHECK(q.size(3) % kStep == 0, "decode_attend_zip: head_dim must be a multiple of ", kStep);
-  TORCH_CHECK(k.stride(2) == 1 && v.stride(2) == 1 && k.scalar_type() == q.scalar_type() &&
-                  plain_keys.scalar_type() == q.scalar_type() && plain_values.scalar_type() == q.scalar_type(),
-              "decode_attend_zip: the elements of a new key and value must be contiguous, and all of one dtype");
-  const auto cq = q.contiguous(), cs = int32(slot), cl = int32(live);
-  const RowSlots slots{cs.const_data_ptr<int32_t>(), cl.const_data_ptr<int32_t>()};
-  const ZipPlanes planes({plain_keys, high_keys, low_keys, key_channels, attention, plain_values, high_values,
-                          low_values, value_factors, value_ranges, counts});
-  auto [out, lse] = new_results(cq);
-  with_dtype(q.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    ZipAttention<T>(cq, planes, slots, float(scale), {out.template data_ptr<T>(), lse.template data_ptr<float>()})
-        .run(NewVectors<T>(k), NewVectors<T>(v));
+}  // namespace
+
+Results decode_attend_zip(const DecodeArguments& a) {
+  TORCH_CHECK(a.k && a.v && a.planes.size() == kZipTensors && a.planes[0].scalar_type() == a.q.scalar_type() &&
+                  a.planes[5].scalar_type() == a.q.scalar_type(),
+              "decode_attend: chunks have a new key and value in each step, and all plain vectors one dtype");
+  const ZipPlanes planes(a.planes);
+  return with_dtype(a.q.scalar_type(), [&](auto zero) {
+    const Step<decltype(zero)> step(a);
+    ZipAttention(step, planes).run();
+    return step.results;
   });
-  return {out, lse};
 }
 
-}  // namespace
 }  // namespace ringkv
-
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("decode_attend_zip", &ringkv::decode_attend_zip); }
 
 #endif

@@ -1,23 +1,19 @@
-// decode_attend_latent_int8, _fp8 and _int4 with tiles on the CPU: attend to a slot's live encoded latents. See
-// encoded_latents.py.
+// decode_attend over encoded latents with tiles: attend to a slot's live latents. See decode_attend.py and encoding.py.
 //
 // A task is some query heads of one row. It widens kKeyBlock latents at a time into a workspace that stays in L2, and
-// attends to them. Latents are widened without their center, and still rotated if the encoding rotates: queries are
-// rotated alike, and the weighted sums are rotated back.
+// attends to them. Latents are widened without their center, and still rotated: queries are rotated alike, and the
+// weighted sums are rotated back.
 
 #include "latent_groups.h"
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include <limits>
-#include <tuple>
 
-#include "encoded_attend.h"
+#include "decode_attend.h"
+#include "encoded_slots.h"
 
 namespace ringkv {
 namespace {
@@ -58,7 +54,7 @@ struct SlotLatents {
     float wide[kLatentGroup];
     for_groups(width, [&](int64_t, int64_t d, int64_t size) {
       std::copy_n(x + d, size, wide);
-      Encoding::rotate(wide, size);
+      ringkv::rotate(wide, size);
       std::copy_n(wide, size, to + d);
     });
   }
@@ -68,7 +64,7 @@ struct SlotLatents {
     float wide[kLatentGroup];
     for_groups(width, [&](int64_t, int64_t d, int64_t size) {
       std::copy_n(sum + d, size, wide);
-      Encoding::rotate(wide, size);
+      ringkv::rotate(wide, size);
       for (int64_t i = 0; i < size; ++i) sum[d + i] = BF16(wide[i] + center[d + i]);
     });
   }
@@ -125,60 +121,51 @@ void run_all(std::vector<LatentTask<Encoding>>& tasks, float scale) {
 }
 
 template <typename Encoding>
-std::tuple<at::Tensor, at::Tensor> attend_latents(const at::Tensor& q, const at::Tensor& k, at::Tensor latents,
-                                                  at::Tensor scales, const at::Tensor& centers, const at::Tensor& slot,
-                                                  const at::Tensor& entry, const at::Tensor& live, double scale) {
-  const int64_t heads = q.size(2), width = q.size(3);
+Results attend_latents(const DecodeArguments& a) {
+  const at::Tensor &latents = a.planes[0], &scales = a.planes[1], &centers = *a.centers;
+  const int64_t width = a.q.size(3);
   const int64_t each = (width + kLatentGroup - 1) / kLatentGroup * Encoding::kScales;  // scales of an entry
-  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && k.scalar_type() == at::kBFloat16 && q.size(1) == 1 &&
-                  width % kTileK == 0 && k.stride(2) == 1 && latents.size(3) == Encoding::bytes(width) &&
+  TORCH_CHECK(a.q.size(1) == 1 && a.k && latents.size(3) == Encoding::bytes(width) &&
                   latents.stride(2) == latents.size(3) && latents.stride(3) == 1 && scales.stride(2) == each &&
                   centers.stride(2) == 1 && latents.element_size() == sizeof(typename Encoding::Element) &&
                   scales.element_size() == sizeof(typename Encoding::Scale),
-              Encoding::name, ": shapes or dtypes do not match");
-  const auto cq = q.contiguous(), cs = int32(slot), ce = int32(entry), cl = int32(live);
-  auto [out, lse] = new_results(cq);
-  const auto rotated = at::empty_like(cq);
-  const int64_t size = rows_of_task(heads, width);
-  const auto latents_of = [&](int64_t s) -> SlotLatents<Encoding> {
-    return {static_cast<typename Encoding::Element*>(latents.data_ptr()) + s * latents.stride(0),
-            static_cast<typename Encoding::Scale*>(scales.data_ptr()) + s * scales.stride(0),
-            centers.const_data_ptr<float>() + s * centers.stride(0), width, latents.size(3), each,
-            centers.size(2) / width - 1};
-  };
+              "decode_attend: shapes or dtypes of latents do not match");
+  const Step<BF16> step(a);
+  step.clear_free_rows();
+  const auto rotated = at::empty_like(std::get<0>(step.results));
+  const int64_t heads = step.shape.queries, size = rows_of_task(heads, width);
   std::vector<LatentTask<Encoding>> tasks;
-  for (int64_t row = 0; row < q.size(0); ++row) {
-    const int64_t at = row * heads * width, seen = cl.const_data_ptr<int32_t>()[row];
-    if (seen == 0) {
-      out[row].zero_();
-      lse[row].fill_(-std::numeric_limits<float>::infinity());
-      continue;
-    }
-    LatentTask<Encoding> task{latents_of(cs.const_data_ptr<int32_t>()[row]),
-                              cq.const_data_ptr<BF16>() + at,
-                              k.const_data_ptr<BF16>() + row * k.stride(0),
-                              rotated.data_ptr<BF16>() + at,
-                              out.data_ptr<BF16>() + at,
-                              lse.data_ptr<float>() + row * heads,
-                              ce.const_data_ptr<int32_t>()[row],
-                              seen,
+  step.each_head(kAlone, [&](const StepHead& to) {
+    const SlotLatents<Encoding> of_slot{
+        static_cast<typename Encoding::Element*>(latents.data_ptr()) + to.slot * latents.stride(0),
+        static_cast<typename Encoding::Scale*>(scales.data_ptr()) + to.slot * scales.stride(0),
+        centers.const_data_ptr<float>() + to.slot * centers.stride(0), width, latents.size(3), each,
+        centers.size(2) / width - 1};
+    const int64_t first = to.row * heads;
+    LatentTask<Encoding> task{of_slot,
+                              step.queries(to.row),
+                              step.k->of(to.row, 0),
+                              rotated.data_ptr<BF16>() + first * width,
+                              step.to.out + first * width,
+                              step.to.lse + first,
+                              to.entry,
+                              to.live,
                               heads};
     for (; task.first < heads; task.first += size) {
       task.rows = std::min(size, heads - task.first);
       tasks.push_back(task);
     }
-  }
-  run_all(tasks, float(scale));
-  return {out, lse};
+  });
+  run_all(tasks, step.scale);
+  return step.results;
 }
 
 }  // namespace
-}  // namespace ringkv
 
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
-  m.impl("decode_attend_latent_int8_tiles", &ringkv::attend_latents<ringkv::LatentInt8>);
-  m.impl("decode_attend_latent_fp8_tiles", &ringkv::attend_latents<ringkv::LatentFp8>);
-  m.impl("decode_attend_latent_int4_tiles", &ringkv::attend_latents<ringkv::LatentInt4>);
+Results attend_encoded_latents(const DecodeArguments& a) {
+  return a.encoding == "int8" ? attend_latents<LatentInt8>(a) : attend_latents<LatentInt4>(a);
 }
+
+}  // namespace ringkv
 
 #endif

@@ -6,7 +6,7 @@
 #include <torch/library.h>
 
 #include <mutex>
-#include <utility>
+#include <vector>
 
 namespace ringkv {
 namespace {
@@ -14,13 +14,13 @@ namespace {
 // The planes that are in files, as long as their memory lives.
 class FilePlanes {
  public:
-  void add(const at::Tensor& plane, const at::Tensor& counts, int64_t heads) {
+  void add(const at::Tensor& plane, const at::Tensor& fetched) {
     const std::lock_guard lock(mutex_);
     std::erase_if(planes_, [](const auto& one) { return one.memory.expired(); });
     const int64_t bytes = plane.nbytes();
-    FilePlane own{static_cast<const char*>(plane.const_data_ptr()), bytes, bytes / heads,
-                  reinterpret_cast<FetchCounts*>(counts.data_ptr<int32_t>()), std::vector<std::vector<int32_t>>(heads)};
-    planes_.push_back({plane.storage().getWeakStorageImpl(), counts, std::make_shared<FilePlane>(std::move(own))});
+    const FilePlane file{static_cast<const char*>(plane.const_data_ptr()), bytes, bytes / fetched.numel(),
+                         fetched.data_ptr<int32_t>()};
+    planes_.push_back({plane.storage().getWeakStorageImpl(), fetched, std::make_shared<FilePlane>(file)});
   }
   std::shared_ptr<FilePlane> find(const char* at) {
     const std::lock_guard lock(mutex_);
@@ -32,7 +32,7 @@ class FilePlanes {
  private:
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> memory;
-    at::Tensor counts;
+    at::Tensor fetched;
     std::shared_ptr<FilePlane> plane;
   };
 
@@ -45,15 +45,12 @@ FilePlanes& planes() {
   return own;
 }
 
-void read_ahead(const at::TensorList all, at::Tensor counts) {
-  constexpr int64_t kCounts = sizeof(FetchCounts) / sizeof(int32_t);
-  TORCH_CHECK(counts.is_contiguous() && counts.numel() > 0 && counts.size(-1) == kCounts,
-              "read_ahead: contiguous counts expected");
-  const int64_t heads = counts.numel() / kCounts;
+void read_ahead(const at::TensorList all, at::Tensor fetched) {
+  TORCH_CHECK(fetched.is_contiguous() && fetched.numel() > 0, "read_ahead: contiguous counts expected");
   for (const at::Tensor& plane : all) {
-    TORCH_CHECK(plane.is_contiguous() && plane.nbytes() % heads == 0,
+    TORCH_CHECK(plane.is_contiguous() && plane.nbytes() % fetched.numel() == 0,
                 "read_ahead: a contiguous plane expected, with as many heads as counts");
-    planes().add(plane, counts, heads);
+    planes().add(plane, fetched);
   }
 }
 

@@ -1,5 +1,5 @@
-// Planes of slots that are in files: the system reads the pages that a layer has selected, or will probably select, before
-// its attention needs them. See read_ahead.py.
+// Planes of slots that are in files: the system reads the pages that a step has selected before attention needs them.
+// See read_ahead.py.
 
 #pragma once
 
@@ -9,24 +9,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <vector>
 
 namespace ringkv {
 
-// Pages of a head, of a plane or one beside it, that were not in memory. recalled: when a step selected them, if they
-// were not prefetched. prefetched: before the layer had its queries. hits: those of them that it then selected.
-struct FetchCounts {
-  int32_t recalled, prefetched, hits;
-};
-
-// A plane in a file. prefetched: the pages that were prefetched and not selected yet, in order, by head.
+// A plane in a file. fetched: by head, the pages, of this plane or one beside it, that were not in memory when a step
+// selected them.
 struct FilePlane {
   const char* begin;
   int64_t bytes, head_bytes;
-  FetchCounts* counts;
-  std::vector<std::vector<int32_t>> prefetched;
+  int32_t* fetched;
 
   bool has(const char* at) const { return begin <= at && at < begin + bytes; }
 };
@@ -100,34 +93,19 @@ class ReadAhead {
     }
   }
 
-  // The pages, in order, that a step has selected of a head of a slot.
+  // Has the system read the pages, in order, that a step has selected of a head of a slot, and counts those that some
+  // plane lacks.
   void operator()(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
-    if (planes_.empty()) return;
-    const auto [counts, prefetched] = head_of(slot, head);
-    static thread_local std::vector<int32_t> others;
-    others.clear();
-    std::set_difference(pages, pages + count, prefetched.begin(), prefetched.end(), std::back_inserter(others));
-    counts.hits += int32_t(count - int64_t(others.size()));
-    prefetched.clear();
-    const auto& missing = read(slot, head, others.data(), int64_t(others.size()));
-    counts.recalled += int32_t(std::count(missing.begin(), missing.end(), 1));
-  }
-  // The pages, in order, that the layer will probably select in this step.
-  void prefetch(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
-    if (planes_.empty()) return;
-    const auto [counts, prefetched] = head_of(slot, head);
-    const auto& missing = read(slot, head, pages, count);
-    prefetched.clear();
-    for (int64_t i = 0; i < count; ++i)
-      if (missing[i]) prefetched.push_back(pages[i]);
-    counts.prefetched += int32_t(prefetched.size());
+    if (planes_.empty() || count == 0) return;
+    static thread_local std::vector<uint8_t> missing;
+    missing.assign(count, 0);
+    for (const Plane& plane : planes_) FilePages(plane.head_of(slot, head), plane.page).read(pages, count, missing);
+    const Plane& keys = planes_.front();
+    const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
+    keys.file->fetched[index] += int32_t(std::count(missing.begin(), missing.end(), 1));
   }
 
  private:
-  struct Head {
-    FetchCounts& counts;
-    std::vector<int32_t>& prefetched;
-  };
   struct Plane {
     std::shared_ptr<FilePlane> file;
     const char* first;
@@ -135,21 +113,6 @@ class ReadAhead {
 
     const char* head_of(int64_t s, int64_t h) const { return first + s * slot + h * head; }
   };
-
-  // What is known of a head, in the first plane.
-  Head head_of(int64_t slot, int64_t head) const {
-    const Plane& keys = planes_.front();
-    const int64_t index = (keys.head_of(slot, head) - keys.file->begin) / keys.file->head_bytes;
-    return {keys.file->counts[index], keys.file->prefetched[index]};
-  }
-  // Has the system read the pages. Returns which of them some plane lacks.
-  const std::vector<uint8_t>& read(int64_t slot, int64_t head, const int32_t* pages, int64_t count) const {
-    static thread_local std::vector<uint8_t> missing;
-    missing.assign(count, 0);
-    if (count)
-      for (const Plane& one : planes_) FilePages(one.head_of(slot, head), one.page).read(pages, count, missing);
-    return missing;
-  }
 
   std::vector<Plane> planes_;
 };

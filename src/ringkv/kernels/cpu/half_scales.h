@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
+#include "constants.h"
+
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 #include <immintrin.h>
 
 namespace ringkv {
-
-constexpr float kMinHalf = 0x1p-14f, kMaxHalf = 65504.f;
 
 // Limits x; NaN stays.
 inline float limited(float x, float low, float high) { return std::min(std::max(x, low), high); }

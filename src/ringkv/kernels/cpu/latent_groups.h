@@ -1,13 +1,9 @@
-// Groups of encoded latents, widened to bfloat16. See encoded_latents.py.
+// Groups of encoded latents, widened to bfloat16. See encoding.py.
 //
-// An encoding has
-//   Element, Scale    the types of its planes
-//   name              of its operator, for errors
-//   kScales           scales of a group
-//   bytes             of `width` elements
-//   encode            writes a group's elements and scales, minus a center
-//   widen             restores a group, still rotated if `encode` rotates; its width is a multiple of 32
-//   rotate            rotates a group of queries as `encode` rotates, or a group of sums back
+// An encoding of encodings.h also has
+//   kScales   scales of a group
+//   bytes     of `width` elements
+//   widen     restores a group, still rotated; its width is a multiple of 32
 
 #pragma once
 
@@ -15,28 +11,20 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include "block_fp8.h"
-#include "scores_int4.h"
+#include "constants.h"
+#include "encodings.h"
 
 namespace ringkv {
 namespace {
-
-constexpr int64_t kLatentGroup = 128;
 
 inline void store_bf16(__m512 first, __m512 second, BF16* to) {
   _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-struct LatentInt8 {
-  using Element = int8_t;
-  using Scale = float;
-  static constexpr const char* name = "decode_attend_latent_int8";
+struct LatentInt8 : Int8 {
   static constexpr int64_t kScales = 1;
 
   static int64_t bytes(int64_t width) { return width; }
-  static void encode(const BF16* x, int64_t width, int8_t* to, float* scale, const float* center) {
-    *scale = quantize(x, width, to, center);
-  }
   static void widen(const int8_t* from, const float* scale, int64_t width, BF16* to) {
     const __m512 by = _mm512_set1_ps(*scale);
     const auto floats = [&](const int8_t* at) {
@@ -45,40 +33,12 @@ struct LatentInt8 {
     };
     for (int64_t d = 0; d < width; d += 32) store_bf16(floats(from + d), floats(from + d + 16), to + d);
   }
-  static void rotate(float* x, int64_t width) { ringkv::rotate(x, width); }
 };
 
-struct LatentFp8 {
-  using Element = E4M3;
-  using Scale = c10::Half;
-  static constexpr const char* name = "decode_attend_latent_fp8";
-  static constexpr int64_t kScales = 1;
-
-  static int64_t bytes(int64_t width) { return width; }
-  static void encode(const BF16* x, int64_t width, E4M3* to, c10::Half* scale, const float* center) {
-    to_e4m3(x, width, to, scale, center);
-  }
-  static void widen(const E4M3* from, const c10::Half* scale, int64_t width, BF16* to) {
-    const Vec by(kE4M3Factor * float(*scale));
-    for (int64_t d = 0; d < width; d += 32) {
-      Vec low, high;
-      Row<E4M3>::split(from + d, low, high);
-      store_bf16(low * by, high * by, to + d);
-    }
-  }
-  static void rotate(float*, int64_t) {}
-};
-
-struct LatentInt4 {
-  using Element = uint8_t;
-  using Scale = c10::Half;
-  static constexpr const char* name = "decode_attend_latent_int4";
+struct LatentInt4 : Int4 {
   static constexpr int64_t kScales = 2;
 
   static int64_t bytes(int64_t width) { return width / 2; }
-  static void encode(const BF16* x, int64_t width, uint8_t* to, c10::Half* range, const float* center) {
-    quantize_int4(x, width, to, range, center);
-  }
   // Nibble n of word i of a chunk is its element n * words + i.
   static void widen(const uint8_t* from, const c10::Half* range, int64_t width, BF16* to) {
     const __m512 scale = _mm512_set1_ps(float(range[0])), minimum = _mm512_set1_ps(float(range[1]));
@@ -98,7 +58,6 @@ struct LatentInt4 {
     const __m512i words = _mm512_inserti64x4(_mm512_castsi256_si512(eight), _mm256_srli_epi32(eight, 4), 1);
     store_bf16(floats(words), floats(_mm512_srli_epi32(words, 8)), to + d);
   }
-  static void rotate(float* x, int64_t width) { ringkv::rotate(x, width); }
 };
 
 // Calls run(group, first element, width) for each group of `width` elements.

@@ -1,8 +1,6 @@
-// Pages of a slot: their digests, and which of them a step reads. See decode_attend_pages.py.
+// Pages of a slot: their digests, and which of them a step reads. See pages.py.
 
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,17 +10,32 @@
 #include <numeric>
 #include <vector>
 
-#include "attend_blocks.h"
+#include "decode_step.h"
 #include "score_pages.h"
 #include "workspace.h"
 
 namespace ringkv {
 namespace {
 
-// Pages that a step reads of a slot: `most` of them, among them the first `leading` and the last `newest`. is_mean: of
-// digests, see `write_digest`. by_layer: all heads read the same pages.
+// Pages that a step reads of a slot: `limit` of them, among them the first `leading` and the last `newest`. is_mean: of
+// digests, see `write_digest`.
 struct PageCounts {
-  int32_t most, leading, newest, is_mean, by_layer;
+  int32_t limit, leading, newest, is_mean;
+};
+
+// Those of slots, int32 [slots, 4].
+class CountsOfSlots {
+ public:
+  explicit CountsOfSlots(const at::Tensor& counts) : counts_(int32(counts)) {
+    TORCH_CHECK(counts.size(1) * sizeof(int32_t) == sizeof(PageCounts),
+                "decode_attend: four counts of a slot expected");
+  }
+  const PageCounts& of(int64_t slot) const {
+    return reinterpret_cast<const PageCounts*>(counts_.const_data_ptr<int32_t>())[slot];
+  }
+
+ private:
+  const at::Tensor counts_;
 };
 
 // Bounds of a page's keys [page, width]: upper and lower [width] each. By means they are the middle of the extremes,
@@ -46,12 +59,6 @@ void write_digest(const Key* keys, int64_t page, int64_t width, bool is_mean, T*
     upper[d] = T(high);
     lower[d] = T(low);
   }
-}
-
-// Those of slots, int32 [slots, 5], contiguous.
-inline const PageCounts* page_counts(const at::Tensor& counts) {
-  TORCH_CHECK(counts.size(1) * sizeof(int32_t) == sizeof(PageCounts), "decode_attend_pages: five counts of a slot expected");
-  return reinterpret_cast<const PageCounts*>(counts.const_data_ptr<int32_t>());
 }
 
 // The digests of slots: upper and lower bounds [slots, heads, pages, 2, width].
@@ -129,8 +136,8 @@ class PromisedShares {
   std::vector<float> scores_, best_;
 };
 
-// The `wanted` highest of shares, of equal ones the first. The lowest of them is found bit by bit: its place in the order
-// of all floats is the highest that so many shares reach. No share is NaN.
+// The `wanted` highest of shares, of equal ones the first. The lowest of them is found bit by bit: its place in the
+// order of all floats is the highest that so many shares reach. No share is NaN.
 class HighestShares {
  public:
   HighestShares(const float* shares, int64_t count, int64_t wanted) : count_(count), wanted_(wanted) {
@@ -168,117 +175,67 @@ class HighestShares {
   uint32_t least_ = 0;
 };
 
-// The pages that each of all `heads` of all rows reads, in order. `heads_of_row` follow each other.
+// The pages that each head of a step reads, in order. `heads`: those of all rows.
 class SelectedPages {
  public:
-  SelectedPages(int64_t heads, int64_t heads_of_row, int64_t page, double scale)
-      : heads_of_row_(heads_of_row), page_(page), scale_(float(scale)), pages_(heads), lengths_(heads, 0),
-        shares_(heads) {}
+  SelectedPages(int64_t heads, int64_t page, float scale)
+      : page_(page), scale_(scale), pages_(heads), lengths_(heads, 0) {}
 
-  // Selects for the queries [heads, queries, width], and then calls `then` for each head. `each_head` calls a function
-  // of a head's number, its destination and its live entries for each of them, on several threads.
-  template <typename T, typename EachHead, typename Then>
-  void select(const EachHead& each_head, const PageCounts* counts, const T* query, int64_t queries,
-              const Digests<T>& digests, const Pins& pins, const Then& then) {
-    each_head([&](int64_t head, const Destination& to, int64_t live) {
-      if (select_alone(head, to, live, counts[to.slot], query + head * queries * digests.width, queries, digests, pins))
-        then(head, to, live);
-    });
-    const auto waits = [](const std::vector<float>& shares) { return !shares.empty(); };
-    if (std::none_of(shares_.begin(), shares_.end(), waits)) return;
-    each_head([&](int64_t head, const Destination& to, int64_t live) {
-      if (to.head == 0 && waits(shares_[head])) select_together(head, live, counts[to.slot]);
-    });
-    each_head([&](int64_t head, const Destination& to, int64_t live) {
-      if (waits(shares_[head])) then(head, to, live);
-    });
+  // Selects all of a head's live entries if they are few enough, else pinned pages, and those whose digests promise the
+  // most attention to its queries [queries, width].
+  template <typename T>
+  void select(const StepHead& head, const PageCounts& counts, const T* query, int64_t queries,
+              const Digests<T>& digests, const Pins& pins) {
+    if ((head.live + page_ - 1) / page_ <= counts.limit) return every(head);
+    static thread_local PromisedShares<T> promised;
+    const int64_t stop = (head.live + page_ - 1) / page_ - counts.newest;
+    float* shares = promised(query, queries, digests.width, digests.upper(head.slot, head.head, 0), stop, scale_);
+    const float* pinned = pins.of(head.slot, head.head);
+    for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
+    best(head, counts, shares);
   }
   const int32_t* lengths() const { return lengths_.data(); }
   const int32_t* of(int64_t head) const { return pages_[head].data(); }
   int64_t count(int64_t head) const { return int64_t(pages_[head].size()); }
 
  private:
-  // All of `live` entries if they are few enough, else pinned pages, and those whose digests promise the most attention
-  // to the queries [queries, width]. Returns false if the head leaves its shares for a selection of all heads.
-  template <typename T>
-  bool select_alone(int64_t head, const Destination& to, int64_t live, const PageCounts& counts, const T* query,
-                    int64_t queries, const Digests<T>& digests, const Pins& pins) {
-    if ((live + page_ - 1) / page_ <= counts.most) {
-      every(head, live);
-      return true;
-    }
-    static thread_local PromisedShares<T> promised;
-    const int64_t stop = (live + page_ - 1) / page_ - counts.newest;
-    float* shares = promised(query, queries, digests.width, digests.upper(to.slot, to.head, 0), stop, scale_);
-    const float* pinned = pins.of(to.slot, to.head);
-    for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
-    if (counts.by_layer)
-      shares_[head].assign(shares, shares + stop);
-    else
-      best(head, live, counts, shares);
-    return !counts.by_layer;
-  }
-  // One selection for all heads of a row, of which `first` is the first: the highest share of any head counts.
-  void select_together(int64_t first, int64_t live, const PageCounts& counts) {
-    std::vector<float> shares = shares_[first];
-    for (int64_t head = first + 1; head < first + heads_of_row_; ++head)
-      for (size_t i = 0; i < shares.size(); ++i) shares[i] = std::max(shares[i], shares_[head][i]);
-    best(first, live, counts, shares.data());
-    for (int64_t head = first + 1; head < first + heads_of_row_; ++head) {
-      pages_[head] = pages_[first];
-      lengths_[head] = lengths_[first];
-    }
-  }
-  // All of `live` entries.
-  void every(int64_t head, int64_t live) {
-    pages_[head].resize((live + page_ - 1) / page_);
-    std::iota(pages_[head].begin(), pages_[head].end(), 0);
-    lengths_[head] = int32_t(live);
+  void every(const StepHead& head) {
+    auto& pages = pages_[head.index];
+    pages.resize((head.live + page_ - 1) / page_);
+    std::iota(pages.begin(), pages.end(), 0);
+    lengths_[head.index] = int32_t(head.live);
   }
   // The leading and newest pages, and those between with the highest shares. Of equal ones the first wins.
-  void best(int64_t head, int64_t live, const PageCounts& counts, const float* shares) {
-    const int32_t total = int32_t((live + page_ - 1) / page_), stop = total - counts.newest;
-    const int64_t wanted = counts.most - counts.leading - counts.newest;
+  void best(const StepHead& head, const PageCounts& counts, const float* shares) {
+    const int32_t total = int32_t((head.live + page_ - 1) / page_), stop = total - counts.newest;
+    const int64_t wanted = counts.limit - counts.leading - counts.newest;
     const HighestShares highest(shares + counts.leading, stop - counts.leading, wanted);
-    auto& own = pages_[head];
-    own.resize(counts.most);
-    std::iota(own.begin(), own.begin() + counts.leading, 0);
-    highest.write(counts.leading, own.data() + counts.leading);
-    std::iota(own.end() - counts.newest, own.end(), stop);
-    lengths_[head] = int32_t(counts.most * page_ - (total * page_ - live));
+    auto& pages = pages_[head.index];
+    pages.resize(counts.limit);
+    std::iota(pages.begin(), pages.begin() + counts.leading, 0);
+    highest.write(counts.leading, pages.data() + counts.leading);
+    std::iota(pages.end() - counts.newest, pages.end(), stop);
+    lengths_[head.index] = int32_t(counts.limit * page_ - (total * page_ - head.live));
   }
 
-  const int64_t heads_of_row_, page_;
+  const int64_t page_;
   const float scale_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int32_t> lengths_;
-  std::vector<std::vector<float>> shares_;  // of heads that select together
 };
 
 // Checks the shape of pages and returns the entries of one.
 inline int64_t page_of(const at::Tensor& keys, const at::Tensor& digests) {
   const int64_t page = keys.size(2) / digests.size(2);
   TORCH_CHECK(keys.size(2) % digests.size(2) == 0 && digests[0][0].is_contiguous(),
-              "decode_attend_pages: whole pages expected");
-  TORCH_CHECK(page % kLanes == 0 && kBlock % page == 0, "decode_attend_pages: a page must be a multiple of ", kLanes,
+              "decode_attend: whole pages expected");
+  TORCH_CHECK(page % kLanes == 0 && kBlock % page == 0, "decode_attend: a page must be a multiple of ", kLanes,
               " entries and divide ", kBlock);
   return page;
 }
 
-// Copies `count` entries in pages to `memory`; an entry has `width` elements.
-template <typename T>
-const T* gathered(const T* plane, const int32_t* pages, int64_t page, int64_t count, int64_t width, T* memory) {
-  for (int64_t i = 0; i < count; i += page)
-    std::memcpy(memory + i * width, plane + pages[i / page] * page * width,
-                std::min(page, count - i) * width * sizeof(T));
-  return memory;
-}
-
-// Whether the pages of so many entries follow each other.
-inline bool are_in_place(const int32_t* pages, int64_t page, int64_t entries) {
-  const int64_t last = (entries + page - 1) / page - 1;
-  return pages[last] - pages[0] == last;
-}
+// Whether so many pages, at least one, follow each other.
+inline bool follow_each_other(const int32_t* pages, int64_t count) { return pages[count - 1] - pages[0] == count - 1; }
 
 }  // namespace
 }  // namespace ringkv

@@ -19,6 +19,8 @@
 #include <tuple>
 #include <vector>
 
+#include "decode_attend.h"
+
 namespace ringkv {
 namespace {
 
@@ -104,8 +106,6 @@ void attend_all(const std::vector<Chunk>& chunks) {
   }
 }
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 const BF16* row_of(const OptionalTensor& t, int64_t row) {
   return t ? t->const_data_ptr<BF16>() + row * t->stride(0) : nullptr;
 }
@@ -158,40 +158,30 @@ std::tuple<at::Tensor, at::Tensor> prefill_attend(const at::Tensor& q, const Opt
   return {out, lse};
 }
 
+}  // namespace
+
 // The queries of a row are those of the last token of a piece of one token, whose lane is the row's slot.
-std::tuple<at::Tensor, at::Tensor> decode_attend_latent(const at::Tensor& q, const at::Tensor& k, at::Tensor keys,
-                                                        const at::Tensor& slot, const at::Tensor& entry,
-                                                        const at::Tensor& live, double scale) {
-  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.size(1) == 1 && q.size(3) % kTileK == 0 && k.stride(2) == 1 &&
-                  keys.stride(2) == keys.size(3) && keys.stride(3) == 1 && slot.scalar_type() == at::kInt,
-              "decode_attend_latent: shapes or dtypes do not match");
-  const auto rows = q.contiguous(), cs = slot.contiguous(), ce = entry.contiguous(), cl = live.contiguous();
-  auto out = at::empty_like(rows), lse = at::empty(rows.sizes().slice(0, 3), rows.options().dtype(at::kFloat));
-  const int64_t groups = q.size(2), width = q.size(3), row_size = groups * width;
+Results attend_plain_latents(const DecodeArguments& a) {
+  const at::Tensor& latents = a.planes[0];
+  TORCH_CHECK(a.q.size(1) == 1 && a.k && latents.stride(2) == latents.size(3) && latents.stride(3) == 1,
+              "decode_attend: shapes of latents do not match");
+  const Step<BF16> step(a);
+  const int64_t groups = step.shape.queries, width = step.shape.width;
+  step.clear_free_rows();
   std::vector<Chunk> chunks;
-  for (int64_t row = 0; row < q.size(0); ++row) {
-    const int64_t seen = cl.const_data_ptr<int32_t>()[row];
-    if (seen == 0) {
-      clear_rows(out, lse, row, row + 1);
-      continue;
-    }
-    BF16* plane = keys.data_ptr<BF16>() + cs.const_data_ptr<int32_t>()[row] * keys.stride(0);
-    std::memcpy(plane + ce.const_data_ptr<int32_t>()[row] * width, k.const_data_ptr<BF16>() + row * k.stride(0),
-                width * sizeof(BF16));
-    chunks.push_back({rows.const_data_ptr<BF16>() + row * row_size, nullptr, nullptr, plane, plane, nullptr,
-                      out.data_ptr<BF16>() + row * row_size, lse.data_ptr<float>() + row * groups, 1, 1, groups, width,
-                      0, 0, 0, 0, keys.stride(1), keys.size(2), 0, seen - 1, 0, float(scale), nullptr});
-  }
+  step.each_head(kAlone, [&](const StepHead& to) {
+    BF16* plane = latents.data_ptr<BF16>() + to.slot * latents.stride(0);
+    std::memcpy(plane + to.entry * width, step.k->of(to.row, 0), width * sizeof(BF16));
+    chunks.push_back({step.queries(to.row), nullptr, nullptr, plane, plane, nullptr,
+                      step.to.out + to.row * groups * width, step.to.lse + to.row * groups, 1, 1, groups, width,
+                      0, 0, 0, 0, latents.stride(1), latents.size(2), 0, to.live - 1, 0, step.scale, nullptr});
+  });
   if (!chunks.empty()) attend_all(chunks);
-  return {out, lse};
+  return step.results;
 }
 
-}  // namespace
 }  // namespace ringkv
 
-TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
-  m.impl("prefill_attend_tiles", &ringkv::prefill_attend);
-  m.impl("decode_attend_latent_tiles", &ringkv::decode_attend_latent);
-}
+TORCH_LIBRARY_IMPL(ringkv, CPU, m) { m.impl("prefill_attend_tiles", &ringkv::prefill_attend); }
 
 #endif

@@ -2,12 +2,6 @@
 //
 // A key is packed nibbles and {scale, minimum}: an element is level * scale + minimum. Chunks have 64 elements in 32
 // bytes, the last one maybe 32 in 16. Nibble n of a chunk's 16-bit word i is its element n * words + i.
-//
-// Levels of keys are
-//   Queries, Ranges   the queries of a call; scales and minima of a block's keys as floats
-//   kScaleBytes       bytes of an entry's scales
-//   encode            see encoded_attend.h
-//   levels            turns nibbles into levels, one per byte, or per 16 bits of AVX2
 
 #pragma once
 
@@ -19,10 +13,6 @@
 namespace ringkv {
 
 using BlockInt4 = EncodedBlock<uint8_t, c10::Half>;
-
-constexpr int64_t kChunk = 64;  // elements
-constexpr float kClip = 0.95f;
-constexpr float kMaxInt4 = 15.f;
 
 // Returns the 16-bit words of the chunk that starts at element `from`.
 constexpr int64_t words_of(int64_t from, int64_t width) { return std::min(kChunk, width - from) / 4; }
@@ -38,7 +28,21 @@ inline void pack_levels(const uint8_t* level, int64_t width, uint8_t* to) {
   }
 }
 
-// Subtracts `center`, rotates and rounds as `encode` in decode_attend_int4.py does. range: scale and minimum.
+// Inverts `pack_levels`.
+inline void unpack_levels(const uint8_t* from, int64_t width, float* level) {
+  for (int64_t d = 0; d < width; d += kChunk, level += kChunk) {
+    const int64_t words = words_of(d, width);
+    for (int64_t i = 0; i < words; ++i) {
+      const uint8_t lower = *from++, upper = *from++;
+      level[i] = float(lower & 15);
+      level[words + i] = float(lower >> 4);
+      level[2 * words + i] = float(upper & 15);
+      level[3 * words + i] = float(upper >> 4);
+    }
+  }
+}
+
+// Subtracts `center`, rotates and rounds as `encode` in int4.py does. range: scale and minimum.
 template <typename T>
 void quantize_int4(const T* x, int64_t count, uint8_t* to, c10::Half* range, const float* center) {
   thread_local std::vector<float> wide;
@@ -51,7 +55,7 @@ void quantize_int4(const T* x, int64_t count, uint8_t* to, c10::Half* range, con
       at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::minimum(a, b); }, wide.data(), count);
   const float high =
       at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, wide.data(), count);
-  range[0] = c10::Half(limited((high - low) * float(0.95 / 15), kMinHalf, kMaxHalf));
+  range[0] = c10::Half(limited((high - low) * kClippedStep, kMinHalf, kMaxHalf));
   range[1] = c10::Half(limited(low * kClip, -kMaxHalf, kMaxHalf));
   const float scale = float(range[0]), minimum = float(range[1]);
   for (int64_t i = 0; i < count; ++i)
@@ -76,7 +80,6 @@ struct Ranges {
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
 
 using QueryElement = int8_t;
-using LevelVector = __m512i;
 
 // Orders a chunk of a query as its keys' nibbles come: for each four bytes the lower nibbles, then the upper ones.
 inline void order_query(const int8_t* from, int64_t words, QueryElement* to) {
@@ -90,7 +93,7 @@ inline void order_query(const int8_t* from, int64_t words, QueryElement* to) {
 
 // products[g * kBlock + j] = query[g] . levels of key[j], for sixteen keys at a time: one per lane. Calls
 // step(j, 16) before.
-template <typename Levels, int G, typename Step>
+template <int G, typename Step>
 void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products,
                      const Step& step) {
   const int64_t bytes = width / 2, padded = (width + kChunk - 1) / kChunk * kChunk;
@@ -107,8 +110,8 @@ void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t 
       load_columns(block.key + j * bytes + d / 2, bytes, last, mask, columns);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) {
-        const __m512i low = Levels::levels(_mm512_and_si512(columns[i], nibble));
-        const __m512i high = Levels::levels(_mm512_and_si512(_mm512_srli_epi16(columns[i], 4), nibble));
+        const __m512i low = _mm512_and_si512(columns[i], nibble);
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(columns[i], 4), nibble);
 #pragma GCC unroll 8
         for (int g = 0; g < G; ++g) {
           const int8_t* part = query + padded * g + d + 8 * i;
@@ -126,7 +129,6 @@ void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t 
 #else
 
 using QueryElement = int16_t;
-using LevelVector = __m256i;
 
 // Orders a chunk of a query as its keys' nibbles come, 16 elements for each nibble of a word.
 inline void order_query(const int8_t* from, int64_t words, QueryElement* to) {
@@ -149,12 +151,12 @@ inline __m256i load_chunk(const uint8_t* at, bool is_whole) {
 }
 
 // Adds the products of a chunk's levels with each query.
-template <typename Levels, int G>
+template <int G>
 inline void add_chunk(__m256i words, const QueryElement* query, int64_t padded, __m256i* sums) {
   const __m256i nibble = _mm256_set1_epi16(15);
 #pragma GCC unroll 4
   for (int n = 0; n < 4; ++n) {
-    const __m256i levels = Levels::levels(_mm256_and_si256(_mm256_srli_epi16(words, 4 * n), nibble));
+    const __m256i levels = _mm256_and_si256(_mm256_srli_epi16(words, 4 * n), nibble);
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
       const auto* part = reinterpret_cast<const __m256i*>(query + padded * g + n * 16);
@@ -165,7 +167,7 @@ inline void add_chunk(__m256i words, const QueryElement* query, int64_t padded, 
 
 // products[g * kBlock + j] = query[g] . levels of key[j], eight keys at a time, padded with the last key. Calls
 // step(j, 8) before.
-template <typename Levels, int G, typename Step>
+template <int G, typename Step>
 void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t width, int32_t* products,
                      const Step& step) {
   const int64_t bytes = width / 2, padded = (width + kChunk - 1) / kChunk * kChunk;
@@ -178,7 +180,7 @@ void multiply_levels(const BlockInt4& block, const QueryElement* query, int64_t 
 #pragma GCC unroll 8
       for (int g = 0; g < G; ++g) own[g] = _mm256_setzero_si256();
       for (int64_t d = 0; d < width; d += kChunk)
-        add_chunk<Levels, G>(load_chunk(key + d / 2, width - d >= kChunk), query + d, padded, own);
+        add_chunk<G>(load_chunk(key + d / 2, width - d >= kChunk), query + d, padded, own);
 #pragma GCC unroll 8
       for (int g = 0; g < G; ++g) sums[g][i] = own[g];
     }
@@ -213,7 +215,6 @@ class QueriesInt4 {
   void set_rotated(int64_t head, int64_t g, const float* x) {
     store(head * queries_ + g, [&](int8_t* to) { return quantize_rotated(x, width_, to); });
   }
-  int64_t width() const { return width_; }
   QueryInt4 of(int64_t head) const {
     const int64_t at = head * queries_;
     return {elements_.data() + at * padded_, padded_, scale_.data() + at, sum_.data() + at};
@@ -237,30 +238,17 @@ class QueriesInt4 {
 };
 
 // scores[g * kBlock + j] = q[g] . key[j] * scale
-template <typename Levels, int G, typename Step>
-void score_int4(const BlockInt4& block, const typename Levels::Ranges& keys, const QueryInt4& query, int64_t width,
-                float scale, float* scores, const Step& step) {
+template <int G, typename Step>
+void score_int4(const BlockInt4& block, const Ranges& keys, const QueryInt4& query, int64_t width, float scale,
+                float* scores, const Step& step) {
   alignas(64) int32_t products[G * kBlock];
-  multiply_levels<Levels, G>(block, query.elements, width, products, step);
+  multiply_levels<G>(block, query.elements, width, products, step);
   for (int g = 0; g < G; ++g) {
     const float by = scale * query.scale[g], sum = scale * query.sum[g];
     for (int64_t j = 0; j < block.entries; ++j)
       scores[g * kBlock + j] = keys.scale[j] * (float(products[g * kBlock + j]) * by) + keys.minimum[j] * sum;
   }
 }
-
-// Levels from 0 to 15, as the nibbles are.
-struct UniformLevels {
-  using Queries = QueriesInt4;
-  using Ranges = ringkv::Ranges;
-  static constexpr int64_t kScaleBytes = 2 * sizeof(c10::Half);
-
-  template <typename T>
-  static void encode(const T* x, int64_t width, uint8_t* to, c10::Half* range, const float* center) {
-    quantize_int4(x, width, to, range, center);
-  }
-  static LevelVector levels(LevelVector nibbles) { return nibbles; }
-};
 
 }  // namespace ringkv
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ahead.h"
+#include "block_ahead.h"
 #include "softmax_bytes.h"
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
@@ -87,7 +87,7 @@ struct QuadSums {
 //   store   stores their sums as 32 floats
 template <int G, typename Columns>
 void sum_quads(const ByteWeights& weights, int64_t from, const float* add, const Columns& columns,
-               const ValueRows& rows, Ahead& ahead, int64_t width, float* out) {
+               const ValueRows& rows, BlockAhead& ahead, int64_t width, float* out) {
   QuadSums<G> sums;
   __m512i x[2];
   int64_t j = 0;

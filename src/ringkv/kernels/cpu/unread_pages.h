@@ -85,34 +85,34 @@ void merge_value(const float* value, float unread, int64_t width, T* out, float*
 // What each head of a step does not read. Without means it is not estimated.
 class UnreadPages {
  public:
-  UnreadPages(const std::optional<at::Tensor>& means, int64_t heads, int64_t queries, int64_t page, double scale)
-      : queries_(queries), page_(page), scale_(float(scale)) {
+  UnreadPages(const OptionalTensor& means, const QueryShape& shape, int64_t page, float scale)
+      : queries_(shape.queries), page_(page), scale_(scale) {
     if (!means) return;
     TORCH_CHECK(means->scalar_type() == at::kFloat && (*means)[0][0].is_contiguous(),
-                "decode_attend_pages: contiguous float32 means expected");
+                "decode_attend: contiguous float32 means expected");
     means_.emplace(*means);
-    values_.assign(heads, nullptr);
-    sums_.resize(heads * queries);
+    values_.assign(shape.rows * shape.heads, nullptr);
+    sums_.resize(shape.rows * shape.heads * queries_);
   }
 
-  // Adds the newest of `live` values to the mean of its slot.
+  // Adds the newest value to the mean of its slot.
   template <typename T>
-  void add(int64_t s, int64_t h, int64_t live, const T* value) const {
-    if (means_) means_->add(s, h, live, value);
+  void add(const StepHead& head, const T* value) const {
+    if (means_) means_->add(head.slot, head.head, head.live, value);
   }
-  // Sums up the pages before the newest that are not among `read`. `head`: row * heads + head of the queries [queries,
-  // width]; `s` and `h`: its slot and its head there.
+  // Sums up the pages before the newest that are not among `read`, for the head's queries [queries, width].
   template <typename T>
-  void sum(int64_t head, int64_t s, int64_t h, int64_t live, const PageCounts& counts, const T* query,
-           const Digests<T>& digests, const int32_t* read) {
-    const int64_t total = (live + page_ - 1) / page_;
-    if (!means_ || total <= counts.most) return;
+  void sum(const StepHead& head, const PageCounts& counts, const T* query, const Digests<T>& digests,
+           const int32_t* read) {
+    const int64_t total = (head.live + page_ - 1) / page_;
+    if (!means_ || total <= counts.limit) return;
     static thread_local MiddleScores<T> middles;
     static thread_local std::vector<uint8_t> is_read;
     is_read.assign(total - counts.newest, 0);
-    for (int64_t i = 0; i < counts.most - counts.newest; ++i) is_read[read[i]] = 1;
-    middles(query, queries_, digests.width, digests.upper(s, h, 0), is_read, page_, scale_, &sums_[head * queries_]);
-    values_[head] = means_->of(s, h, live);
+    for (int64_t i = 0; i < counts.limit - counts.newest; ++i) is_read[read[i]] = 1;
+    middles(query, queries_, digests.width, digests.upper(head.slot, head.head, 0), is_read, page_, scale_,
+            &sums_[head.index * queries_]);
+    values_[head.index] = means_->of(head.slot, head.head, head.live);
   }
   // Merges the outputs [heads, queries, width] and log-sum-exps of what was read with the sums.
   template <typename T>

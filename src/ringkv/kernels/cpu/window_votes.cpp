@@ -27,13 +27,12 @@ constexpr int64_t kKeyBatch = 128;  // keys scored together
 
 struct Window {
   const BF16 *q, *keys;
-  int64_t heads, rows, window, width, head, length, first, last;  // rows: of q per head; keys [first, last) get votes
+  int64_t heads, rows, window, width, head, length;  // rows: of q per head
   float scale;
 
   int64_t query_blocks() const { return (rows + kQueryBlock - 1) / kQueryBlock; }
-  int64_t batches() const { return (last - first + kKeyBatch - 1) / kKeyBatch; }
-  int64_t key(int64_t batch) const { return first + batch * kKeyBatch; }
-  int64_t last_visible(int64_t row) const { return std::min(length - window + row % window, last - 1); }
+  int64_t batches() const { return (length + kKeyBatch - 1) / kKeyBatch; }
+  int64_t last_visible(int64_t row) const { return length - window + row % window; }
 };
 
 // A batch's result: weights [2 halves][kKeyBatch][16 queries], relative to each query's highest score in the batch;
@@ -66,13 +65,13 @@ class QueryBlock {
                 queries_ + i * w.width);
   }
 
-  // votes[j] = sum over the block's queries of the softmax weight of key first + j.
+  // votes[j] = sum over the block's queries of the softmax weight of key j.
   void vote(float* votes) {
     float lse[kQueryBlock];
-    for (int64_t i = 0; i < w_.batches(); ++i) score_batch(w_.key(i), all_.at(i));
+    for (int64_t i = 0; i < w_.batches(); ++i) score_batch(i * kKeyBatch, all_.at(i));
     log_sum_exp(lse);
     for (int64_t i = 0; i < w_.batches(); ++i)
-      add_votes(all_.at(i), lse, std::min(kKeyBatch, w_.last - w_.key(i)), votes + i * kKeyBatch);
+      add_votes(all_.at(i), lse, std::min(kKeyBatch, w_.length - i * kKeyBatch), votes + i * kKeyBatch);
   }
 
  private:
@@ -98,7 +97,7 @@ class QueryBlock {
 
   // Masks the keys after each query. Only batches near the prompt's end have any.
   void mask(int64_t half, int64_t k) {
-    if (k + kKeyBatch <= std::min(w_.last, w_.length - w_.window + 1)) return;
+    if (k + kKeyBatch <= w_.length - w_.window + 1) return;
     const int64_t lane = lane_ + half * kTileN;
     for (int64_t j = 0; j < kKeyBatch; ++j) {
       float* score = scores_ + score_offset(j, half);
@@ -133,8 +132,7 @@ class QueryBlock {
     _mm512_store_ps(to.sums + half * kTileN, _mm512_add_ps(sum, rest));
   }
 
-  // Computes each query's log2-sum-exp over all batches. It is 1e30, so that all votes are 0, for a query that sees no
-  // key and for padding.
+  // Computes each query's log2-sum-exp over all batches. It is 1e30, so that all votes are 0, for padding.
   void log_sum_exp(float* lse) const {
     std::fill_n(lse, kQueryBlock, 1e30f);
     for (int64_t lane = 0; lane < kQueryBlock; lane += kTileN) {
@@ -148,7 +146,7 @@ class QueryBlock {
       _mm512_storeu_ps(tops, top);
       _mm512_storeu_ps(sums, sum);
       for (int64_t i = 0; i < std::min(kTileN, w_.rows - lane_ - lane); ++i)
-        if (w_.last_visible(lane_ + lane + i) >= w_.first) lse[lane + i] = tops[i] + std::log2(sums[i]);
+        lse[lane + i] = tops[i] + std::log2(sums[i]);
     }
   }
 
@@ -186,7 +184,7 @@ class QueryBlock {
 
 // Query blocks vote independently and are summed in order: the number of threads does not change the result.
 void vote_all(const Window& w, float* votes) {
-  const int64_t keys = w.last - w.first, query_blocks = w.query_blocks();
+  const int64_t keys = w.length, query_blocks = w.query_blocks();
   static thread_local std::vector<float> memory;
   float* parts = workspace(memory, w.heads * query_blocks * keys);
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
@@ -206,16 +204,15 @@ void vote_all(const Window& w, float* votes) {
   }
 }
 
-at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, int64_t first, int64_t last, double scale) {
+at::Tensor window_votes(const at::Tensor& q, const at::Tensor& keys, double scale) {
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && keys.scalar_type() == at::kBFloat16 && q.size(3) % kTileK == 0,
               "window_votes: q and keys must be bfloat16, with head_dim a multiple of 32");
-  TORCH_CHECK(keys.stride(1) == keys.size(2) && keys.stride(2) == 1 && 0 <= first && first < last &&
-                  last <= keys.size(1),
-              "window_votes: the keys of a head must be contiguous, and 0 <= first < last <= their number");
+  TORCH_CHECK(keys.stride(1) == keys.size(2) && keys.stride(2) == 1 && q.size(2) <= keys.size(1),
+              "window_votes: the keys of a head must be contiguous, and at least as many as its queries");
   const auto rows = q.contiguous();
   const Window w{rows.const_data_ptr<BF16>(), keys.const_data_ptr<BF16>(), q.size(0), q.size(1) * q.size(2),
-                 q.size(2), q.size(3), keys.stride(0), keys.size(1), first, last, float(scale)};
-  auto votes = at::empty({w.heads, last - first}, q.options().dtype(at::kFloat));
+                 q.size(2), q.size(3), keys.stride(0), keys.size(1), float(scale)};
+  auto votes = at::empty({w.heads, w.length}, q.options().dtype(at::kFloat));
   vote_all(w, votes.data_ptr<float>());
   return votes;
 }

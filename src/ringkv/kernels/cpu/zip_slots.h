@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "constants.h"
 #include "scores_int4.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -18,9 +19,7 @@
 namespace ringkv {
 namespace {
 
-constexpr int64_t kChunkTokens = 100, kSalient = 60;
-constexpr float kOutward = 0x1p-10f;  // of a number, at least what rounding it to float16 changes
-enum Count { kFirst, kBuffered, kFixed, kChunks, kOldest };
+constexpr size_t kZipTensors = 11;  // of a slot
 
 // One head of one slot: the tensors of `ZipSlots` without their first two dimensions.
 template <typename T>
@@ -54,11 +53,11 @@ struct ZipTensor {
         slot(x.stride(0) * item), head(x.stride(1) * item) {
     int64_t inner = 1;
     for (int64_t d = x.dim() - 1; d > 1; inner *= x.size(d--))
-      TORCH_CHECK(x.stride(d) == inner, "decode_attend_zip: a head's elements must be contiguous");
+      TORCH_CHECK(x.stride(d) == inner, "decode_attend: a head's elements must be contiguous");
   }
   template <typename E>
   E* of(int64_t s, int64_t h) const {
-    TORCH_CHECK(sizeof(E) == size_t(item), "decode_attend_zip: a tensor has another dtype");
+    TORCH_CHECK(sizeof(E) == size_t(item), "decode_attend: a tensor has another dtype");
     return reinterpret_cast<E*>(at + s * slot + h * head);
   }
 
@@ -69,7 +68,7 @@ struct ZipTensor {
 // Slots, and the sizes that all have.
 class ZipPlanes {
  public:
-  explicit ZipPlanes(const std::array<at::Tensor, 11>& all)
+  explicit ZipPlanes(at::TensorList all)
       : salient(all[1].size(2)), chunks(all[3].size(2)), width(all[0].size(3)) {
     tensors_.reserve(all.size());
     for (const auto& x : all) tensors_.emplace_back(x);
@@ -95,7 +94,7 @@ struct ZipRange {
 
   ZipRange(float low, float high, float levels)
       : minimum(limited(low * (low < 0.f ? 1.f + kOutward : 1.f - kOutward), -kMaxHalf, kMaxHalf)) {
-    const float by = float((1.0 + 0x1p-10) / double(levels));
+    const float by = float((1.0 + kOutward) / double(levels));
     scale = c10::Half(limited((high - float(minimum)) * by, kMinHalf, kMaxHalf));
   }
 };

@@ -1,0 +1,4 @@
+"""The operators in Triton.
+
+Others import any module of it.
+"""

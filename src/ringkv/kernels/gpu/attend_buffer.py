@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.append_token import CHUNK, COUNTS
-from ringkv.kernels.gpu.tiles import attend_tiles, nothing_attended, store_part
+from ringkv.kernels.gpu.tiles import attend_tile, nothing_attended, store_part
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -23,8 +23,7 @@ def attend_buffer(
     counts_at,
     slot_at,
     live_at,
-    part_at,  # its results are those of split 0
-    lse_at,
+    parts,  # its results are those of split 0
     q_row,  # strides, in elements
     q_head,
     q_query,
@@ -52,11 +51,11 @@ def attend_buffer(
     keys, values = keys_at + own * plain * WIDTH, values_at + own * plain * WIDTH
     count = tl.load(counts_at + own * COUNTS) + tl.load(counts_at + own * COUNTS + 1)
     top, total, acc = nothing_attended(ROWS, COLUMNS)
-    top, total, acc = attend_tiles(
-        q, keys, values, 0, count, -1, None, None, top, total, acc, scale, WIDTH, COLUMNS, BLOCK, 0
-    )
+    for start in range(0, count, BLOCK):
+        entry = start + tl.arange(0, BLOCK)
+        top, total, acc = attend_tile(q, keys, values, entry, entry < count, top, total, acc, scale, WIDTH, COLUMNS)
     place = (row.to(tl.int64) * heads + head) * splits
-    store_part(part_at, lse_at, place, query, top, total, acc, queries, WIDTH, COLUMNS)
+    store_part(parts, place, query, top, total, acc, queries, WIDTH, COLUMNS)
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "plain"], do_not_specialize_on_alignment=["counts_at"])

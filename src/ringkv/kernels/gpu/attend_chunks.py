@@ -30,8 +30,7 @@ def attend_chunks(
     counts_at,
     slot_at,
     live_at,
-    part_at,  # float32 [B, H, splits, Q, D]
-    lse_at,
+    parts_of_splits,  # float32 [B, H, splits, Q, D] and [B, H, splits, Q]
     q_row,  # strides, in elements
     q_head,
     q_query,
@@ -133,12 +132,12 @@ def attend_chunks(
     place = place * queries + query  # beyond 2**31 elements with many slots
     is_empty = total == 0.0  # a split without entries is merged, too
     by = tl.where(is_empty, 1.0, total)
-    parts = part_at + place[:, None] * WIDTH + element[None, :]
+    parts = parts_of_splits[0] + place[:, None] * WIDTH + element[None, :]
     tl.store(parts, acc0 / by[:, None], mask=is_element)
     tl.store(parts + distance[None, :], acc1 / by[:, None], mask=is_element)
     tl.store(parts + 2 * distance[None, :], acc2 / by[:, None], mask=is_element)
     tl.store(parts + 3 * distance[None, :], acc3 / by[:, None], mask=is_element)
-    tl.store(lse_at + place, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=query < queries)
+    tl.store(parts_of_splits[1] + place, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=query < queries)
 
 
 @triton.jit

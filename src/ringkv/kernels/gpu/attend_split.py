@@ -1,70 +1,66 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Decode attention of one split, including the new token: the first kernel of `decode_attend`.
+"""Decode attention of one split of the plain entries that a head reads, including the new token.
 
-B rows of a step, H key-value heads, G query heads each, C entries, D head_dim, S splits.
+Encoded entries have `attend_words`: their words are loaded as they are and multiplied element after element, with
+entries instead of queries as the rows of a product.
+
+B rows of a step, S slots, H key-value heads, Q queries of each, C entries, D elements of a vector.
 """
 
 import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.new_token import attend_new
-from ringkv.kernels.gpu.tiles import attend_tiles, entries_per_split, store_part
+from ringkv.kernels.gpu.tiles import attend_tile, nothing_attended, store_part, vector_of
 
 
-@triton.jit(do_not_specialize=["heads", "groups", "splits", "blocks"])
+@triton.jit(do_not_specialize=["queries"])
 def attend_split(
-    q_at,
-    k_at,
-    v_at,
-    keys_at,
-    values_at,
-    slot_at,
-    entry_at,
-    live_at,
-    part_at,
-    lse_at,
-    q_row,  # strides, in elements
-    q_head,
-    q_group,
-    k_row,
-    k_head,
-    v_row,
-    v_head,
-    plane_slot,
-    plane_head,
+    q,  # [B, H, Q, D], with the strides of a row, a head and a query
+    new,  # keys and values [B, H, D], with the strides of a row and a head; None if another layer has written them
+    planes,  # keys and values [S, H, C, D], with the strides of a slot and a head
+    rows,
+    index,  # see `readings`
+    parts,  # as `store_part` writes them
     scale,  # times log2(e)
-    heads,
-    groups,
-    splits,
-    blocks,  # programs that share the queries of one head
+    queries,
+    READ: tl.constexpr,
     ROWS: tl.constexpr,  # queries of one program, padded
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
     BLOCK: tl.constexpr,
     UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
-    split, head, row = tl.program_id(0), tl.program_id(1) // blocks, tl.program_id(2)
-    block = tl.program_id(1) % blocks
-    live = tl.load(live_at + row)
-    width = entries_per_split(live, splits, BLOCK)
-    first, stop = split * width, tl.minimum((split + 1) * width, live)
+    split, row, blocks = tl.program_id(0), tl.program_id(2), tl.cdiv(queries, ROWS)  # programs that share a head
+    head, block, heads = tl.program_id(1) // blocks, tl.program_id(1) % blocks, tl.num_programs(1) // blocks
+    splits, slot, live = tl.num_programs(0), tl.load(rows.slot + row).to(tl.int64), tl.load(rows.live + row)
+    length, width = READ.split(index, row, slot, head, live, splits, BLOCK)
+    first, stop = split * width, tl.minimum((split + 1) * width, length)
     if first >= stop:
         return
-    entry, slot = tl.load(entry_at + row), tl.load(slot_at + row).to(tl.int64)
     query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    real_q = (query < groups)[:, None] & (column < WIDTH)[None, :]
-    q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_group + column[None, :], mask=real_q, other=0.0)
+    q_at, q_row, q_head, q_query = q
+    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
+    queries_of_tile = tl.load(of_query, mask=(query < queries)[:, None] & (column < WIDTH)[None, :], other=0.0)
     if UPCAST:
-        q = q.to(tl.float32)
-    plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    keys, values = keys_at + plane, values_at + plane
-
-    new_k, new_v = k_at + row * k_row + head * k_head, v_at + row * v_row + head * v_head
-    top, total, acc = attend_new(
-        q, new_k, new_v, keys, values, entry, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS
-    )
-    top, total, acc = attend_tiles(
-        q, keys, values, first, stop, entry, entry_at, query, top, total, acc, scale, WIDTH, COLUMNS, BLOCK, 0
-    )
+        queries_of_tile = queries_of_tile.to(tl.float32)
+    keys = READ.start(index, planes[0], slot, head, WIDTH)
+    values = READ.start(index, planes[1], slot, head, WIDTH)
+    if new is None:
+        newest = -1
+        top, total, acc = nothing_attended(ROWS, COLUMNS)
+    else:
+        newest = READ.newest(index, slot, head, tl.load(rows.entry + row))
+        new_k, new_v = vector_of(new[0], row, head), vector_of(new[1], row, head)
+        top, total, acc = attend_new(
+            queries_of_tile, new_k, new_v, keys, values, newest, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS
+        )
+    for start in range(first, stop, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        entry = READ.entry(index, row, head, i, stop)
+        is_read = (i < stop) & (entry != newest)
+        top, total, acc = attend_tile(
+            queries_of_tile, keys, values, entry, is_read, top, total, acc, scale, WIDTH, COLUMNS
+        )
     place = (row.to(tl.int64) * heads + head) * splits + split  # beyond 2**31 elements with many slots
-    store_part(part_at, lse_at, place, query, top, total, acc, groups, WIDTH, COLUMNS)
+    store_part(parts, place, query, top, total, acc, queries, WIDTH, COLUMNS)

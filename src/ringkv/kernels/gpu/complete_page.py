@@ -1,48 +1,51 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Digests of the pages that a step completes.
 
-B rows of a step, S slots, H key-value heads, P pages of a slot, D head_dim.
+B rows of a step, S slots, H key-value heads, P pages of a slot, D elements of a vector.
 """
 
 import triton
 import triton.language as tl
 
+from ringkv.kernels.gpu.hadamard import rotate
+from ringkv.kernels.gpu.tiles import vector_of
 
-@triton.jit(do_not_specialize=["pages"])
+
+@triton.jit
 def complete_page(
-    k_at,
-    keys_at,
-    digests_at,  # [S, H, P, 2, D]
-    counts_at,  # int32 [S, 5]
-    slot_at,
-    entry_at,
-    live_at,
-    place_of_at,  # int32 [S, H, P]: the places of pages in the planes; None if they are in order
-    k_row,  # strides, in elements
-    k_head,
-    plane_slot,
-    plane_head,
-    digest_slot,
-    digest_head,
-    pages,
+    k,  # [B, H, D], with the strides of a row and a head
+    planes,  # of keys, and of their ranges if they are encoded: [S, H, C, ...], with the strides of a slot and a head
+    digests,  # [S, H, P, 2, D], with the strides of a slot and a head
+    counts_at,  # int32 [S, 4]
+    rows,
+    index,  # see `readings`
+    READ: tl.constexpr,
+    DECODE: tl.constexpr,  # of `decode_keys`; None: keys are plain, and the new one is not written yet
     PAGE: tl.constexpr,  # entries of a page, a power of two
+    KEYS: tl.constexpr,  # that are decoded at a time
+    SIZE: tl.constexpr,  # elements of the tensor of keys that an entry has
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
+    STAGES: tl.constexpr,
 ):
     head, row = tl.program_id(0), tl.program_id(1)
-    slot, entry = tl.load(slot_at + row).to(tl.int64), tl.load(entry_at + row)
-    if (tl.load(live_at + row) == 0) | (entry % PAGE != PAGE - 1):
+    slot, entry = tl.load(rows.slot + row).to(tl.int64), tl.load(rows.entry + row)
+    if (tl.load(rows.live + row) == 0) | (entry % PAGE != PAGE - 1):
         return
-    plane = slot * plane_slot + head.to(tl.int64) * plane_head  # beyond 2**31 elements in a large cache
-    column, page = tl.arange(0, COLUMNS), entry // PAGE
-    real = column < WIDTH
-    place = page if place_of_at is None else tl.load(place_of_at + (slot * tl.num_programs(0) + head) * pages + page)
-    k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
-    is_mean = tl.load(counts_at + slot * 5 + 3) > 0
-    upper, lower = digest_of(keys_at + plane + place * PAGE * WIDTH, k, is_mean, PAGE, WIDTH, COLUMNS)
-    own = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + page * 2 * WIDTH + column
-    tl.store(own, upper.to(digests_at.dtype.element_ty), mask=real)
-    tl.store(own + WIDTH, lower.to(digests_at.dtype.element_ty), mask=real)
+    column = tl.arange(0, COLUMNS)
+    real, is_mean = column < WIDTH, tl.load(counts_at + slot * 4 + 3) > 0
+    keys = READ.start(index, planes[0], slot, head, SIZE)
+    first = READ.newest(index, slot, head, entry - (PAGE - 1))
+    if DECODE is None:
+        last = tl.load(vector_of(k, row, head) + column, mask=real, other=0.0)
+        upper, lower = digest_of(keys + first * WIDTH, last, is_mean, PAGE, WIDTH, COLUMNS)
+    else:
+        ranges = READ.start(index, planes[1], slot, head, 1)
+        upper, lower = digest_of_encoded(keys, ranges, first, is_mean, DECODE, PAGE, KEYS, WIDTH, COLUMNS, STAGES)
+    digests_at, digest_slot, digest_head = digests
+    to = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + entry // PAGE * 2 * WIDTH + column
+    tl.store(to, upper.to(digests_at.dtype.element_ty), mask=real)
+    tl.store(to + WIDTH, lower.to(digests_at.dtype.element_ty), mask=real)
 
 
 @triton.jit
@@ -54,7 +57,7 @@ def digest_of(
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return the two float32 [COLUMNS] of `kernels.decode_attend_pages.digest`, whose order of sums this has, too."""
+    """Return the two float32 [COLUMNS] of `kernels.pages.digest`, whose order of sums this has, too."""
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     last = last.to(tl.float32)
@@ -67,3 +70,45 @@ def digest_of(
         total += tl.abs(middle - tl.load(keys + i * WIDTH + column, mask=real, other=0.0).to(tl.float32))
     radius = (total + tl.abs(middle - last)) * (1.0 / PAGE)
     return tl.where(is_mean, middle + radius, high), tl.where(is_mean, middle - radius, low)
+
+
+@triton.jit
+def digest_of_encoded(
+    keys,  # pointers to entry 0 of a slot and head
+    ranges,
+    first,  # entry of the page
+    is_mean,
+    DECODE: tl.constexpr,
+    PAGE: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Return the two float32 [COLUMNS] of `kernels.pages.digest` for keys as they are decoded, minus their center."""
+    high, low = tl.full((COLUMNS,), float("-inf"), tl.float32), tl.full((COLUMNS,), float("inf"), tl.float32)
+    for start in tl.static_range(0, PAGE, KEYS):
+        decoded = _decoded(keys, ranges, first + start, DECODE, KEYS, WIDTH, COLUMNS, STAGES)
+        high, low = tl.maximum(high, tl.max(decoded, 0)), tl.minimum(low, tl.min(decoded, 0))
+    middle, total = (high + low) * 0.5, tl.zeros((COLUMNS,), tl.float32)
+    for start in tl.static_range(0, PAGE, KEYS):
+        decoded = _decoded(keys, ranges, first + start, DECODE, KEYS, WIDTH, COLUMNS, STAGES)
+        total += tl.sum(tl.abs(middle[None, :] - decoded), 0)
+    radius = total * (1.0 / PAGE)
+    return tl.where(is_mean, middle + radius, high), tl.where(is_mean, middle - radius, low)
+
+
+@triton.jit
+def _decoded(
+    keys,
+    ranges,
+    first,
+    DECODE: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Return so many keys from the first one on, float32 [KEYS, COLUMNS]."""
+    rotated = DECODE(keys, ranges, first + tl.arange(0, KEYS), WIDTH, COLUMNS)
+    return tl.reshape(rotate(tl.reshape(rotated, (KEYS * COLUMNS,)), KEYS * COLUMNS, STAGES), (KEYS, COLUMNS))

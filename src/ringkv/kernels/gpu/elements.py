@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 
 OFFSET = tl.constexpr(16.0)  # of nibbles
-E4M3_UNIT = 256.0  # of e4m3 elements
 TWO = tl.constexpr("=r,r")
 
 
@@ -19,10 +18,8 @@ def _ptx(*instructions: str) -> tl.constexpr:
 
 
 _INT8 = "lop3.b32 t, t, 0x00FF00FF, 0x64806480, 0x6A", "mov.b32 u, 0x64806480", "sub.rn.f16x2 $0, t, u"  # (a & b) ^ c
-_E4M3 = "and.b32 u, t, 0x80008000", "shr.b32 t, t, 1", "lop3.b32 $0, t, 0x3F803F80, u, 0xEA"  # a & b | c
-_NIBBLE = "lop3.b32 $0, t, 0x03C003C0, 0x4C004C00, 0xEA"
+_NIBBLE = "lop3.b32 $0, t, 0x03C003C0, 0x4C004C00, 0xEA"  # a & b | c
 PTX_INT8_LOW, PTX_INT8_HIGH = _ptx("mov.b32 t, $1", *_INT8), _ptx("shr.b32 t, $1, 8", *_INT8)
-PTX_E4M3_LOW, PTX_E4M3_HIGH = _ptx("shl.b32 t, $1, 8", *_E4M3), _ptx("mov.b32 t, $1", *_E4M3)
 PTX_NIBBLE_0, PTX_NIBBLE_1 = _ptx("shl.b32 t, $1, 6", _NIBBLE), _ptx("shl.b32 t, $1, 2", _NIBBLE)
 PTX_NIBBLE_2, PTX_NIBBLE_3 = _ptx("shr.b32 t, $1, 2", _NIBBLE), _ptx("shr.b32 t, $1, 6", _NIBBLE)
 
@@ -41,22 +38,6 @@ def int8_high(words, PACKED: tl.constexpr):
     if PACKED:
         return tl.inline_asm_elementwise(PTX_INT8_HIGH, TWO, [words], tl.float16, True, 2)
     return int8_low(words >> 8, PACKED)
-
-
-@triton.jit
-def e4m3_low(words, PACKED: tl.constexpr):
-    """Return the e4m3 in the low byte, divided by E4M3_UNIT."""
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_E4M3_LOW, TWO, [words], tl.float16, True, 2)
-    return e4m3_high(words << 8, PACKED)
-
-
-@triton.jit
-def e4m3_high(words, PACKED: tl.constexpr):
-    """Return the e4m3 in the high byte, divided by E4M3_UNIT. A byte that is NaN has a scale that is NaN."""
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_E4M3_HIGH, TWO, [words], tl.float16, True, 2)
-    return (words & -0x8000 | words >> 1 & 0x3F80).to(tl.float16, bitcast=True)
 
 
 @triton.jit

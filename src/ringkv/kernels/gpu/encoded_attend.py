@@ -1,9 +1,9 @@
-"""Decode attention over encoded keys and values on CUDA: four Triton kernels whose launch does not depend on lengths.
+"""Decode attention over encoded entries on CUDA: four Triton kernels whose launch does not depend on lengths.
 
 The first writes the new token. The second rotates the queries. The third attends to one split, and the last merges.
 
-B rows of a step, S slots, H key-value heads, G query heads each, C entries, D head_dim, E first keys that are exact. A
-row's result depends only on its slot's length and on fixed shapes, not on its neighbours.
+B rows of a step, S slots, H key-value heads, Q queries of each, D elements of a vector. A row's result depends only on
+its slot's length and on fixed shapes, not on its neighbours.
 """
 
 from dataclasses import replace
@@ -12,12 +12,16 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.encoded_attend import EncodedPlanes
-from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
-from ringkv.kernels.gpu.forms import WORD, Form
+from ringkv.kernels.gpu.attend_words import attend_words
+from ringkv.kernels.gpu.forms import FORMS, WORD, Form
+from ringkv.kernels.gpu.hadamard import stages
+from ringkv.kernels.gpu.readings import Reading
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.rotation import Rotation
-from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
+from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.strided import new_rows, planes_of, strided
+from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.gpu.write_token import write_token
 
 LEAST_ROWS = 8  # queries of one program
@@ -27,131 +31,84 @@ FLOAT32 = Tiling(1, 16, 8, 2)  # does not use tensor cores
 ENCODE_WARPS, ROTATE_WARPS = 1, 4
 
 
-def decode_attend(
-    form: Form,
-    q: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    planes: EncodedPlanes,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    cut: Tiling | None = None,
-) -> Attended:
-    """See `kernels.encoded_attend`, whose reference is the contract. `cut` replaces `usual_tiling`.
-
-    The planes may be views of larger tensors if each head's entries are contiguous.
-    """
-    if k is not None and v is not None:
-        write(form, k, v, planes, slot, entry, live)
-    return attend(form, q, planes, slot, live, scale, cut)
-
-
-def write(form: Form, k: Tensor, v: Tensor, planes: EncodedPlanes, slot: Tensor, entry: Tensor, live: Tensor) -> None:
-    """Encode k, v [B, H, D] and write them at `entry` of the slots of rows with live entries."""
-    (rows, heads, width), (_, key_scales, _, value_scales, centers) = k.shape, planes
-    k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (k, v))
-    keys, values = planes.keys.view(form.stored), planes.values.view(form.stored)
+def write(step: Step, reading: Reading) -> None:
+    """Encode the new token and write it to the slots of rows with live entries."""
+    assert step.k is not None
+    form, (rows, heads, width) = FORMS[step.slots.encoding], step.k.shape
+    keys, key_scales, values, value_scales = step.slots.planes
+    keys, values = keys.view(form.stored), values.view(form.stored)
     write_token[heads, rows](
-        k,
-        v,
-        keys,
-        key_scales,
-        values,
-        value_scales,
-        centers,
-        slot,
-        entry,
-        live,
-        *k.stride()[:2],
-        *v.stride()[:2],
-        *_plane_strides(keys, values),
-        *head_strides(key_scales),
-        *head_strides(value_scales),
-        *head_strides(centers),
-        STORE_KEY=form.store_key,
-        STORE_VALUE=form.store_value,
+        new_rows(step.k, step.v),
+        planes_of(keys, key_scales, values, value_scales),
+        strided(centers(step), 2),
+        step.rows,
+        reading.index,
+        READ=reading.functions,
+        STORE=form.store,
+        SIZE=keys.shape[-1],
+        SCALES=key_scales.shape[3:].numel(),
         WIDTH=width,
         COLUMNS=max(MIN_ROWS, triton.next_power_of_2(width)),
-        STAGES=form.stages(width),
+        STAGES=stages(width),
         num_warps=ENCODE_WARPS,
         enable_fp_fusion=False,  # see `encode_vector`
     )
 
 
-def attend(
-    form: Form,
-    q: Tensor,
-    planes: EncodedPlanes,
-    slot: Tensor,
-    live: Tensor,
-    scale: float,
-    cut: Tiling | None = None,
-) -> Attended:
-    """Attend with q [B, H, Q, D] to the live entries, all of which are written."""
-    cut = cut or usual_tiling(form, q, planes)
-    (rows, heads, queries, width), padded = q.shape, encoded_tile(form, q, planes)
-    exact = planes.centers.shape[-1] // width - 1
-    dtype = torch.float16 if q.element_size() == 2 else torch.float32  # float16 has every element of the formats
-    rotation, rows_of_program = Rotation.of_keys(form, width), tile(q).rows
-    rotated, dots = rotated_queries(q, planes.centers, slot, live, dtype, rows_of_program, rotation)
-    part, part_lse = empty_parts(q, cut)
-    blocks = triton.cdiv(queries, padded.rows)
-    keys, values = planes.keys.view(WORD), planes.values.view(WORD)
-    key_scales, value_scales = planes.key_scales.view(form.key_range), planes.value_scales.view(form.value_range)
-    columns = max(MIN_ROWS, padded.columns // form.per_word)
-    form.attend[cut.splits, heads * blocks, rows](
+def attend(step: Step, reading: Reading, cut: Tiling) -> Attended:
+    """Attend to the entries of the reading, all of which are written."""
+    form, q, (rows, heads, queries, width) = FORMS[step.slots.encoding], step.q, step.q.shape
+    padded, keys, values = encoded_tile(step), *words(step)
+    dtype = torch.float16 if q.element_size() == 2 else torch.float32  # float16 has every element of the encodings
+    rotated = rotated_queries(step, dtype, tile(q).rows, Rotation.of_keys(width))
+    parts, blocks = empty_parts(q, cut.splits), triton.cdiv(queries, padded.rows)
+    attend_words[cut.splits, heads * blocks, rows](
         rotated,
-        dots,
-        keys,
-        key_scales,
-        values,
-        value_scales,
-        slot,
-        live,
-        part,
-        part_lse,
-        *_plane_strides(keys, values),
-        *head_strides(key_scales),
-        *head_strides(value_scales),
-        scale * LOG2_E,
-        heads,
+        planes_of(*keys),
+        planes_of(*values),
+        step.rows,
+        reading.index,
+        parts,
+        step.scale * LOG2_E,
         queries,
-        cut.splits,
-        blocks,
+        READ=reading.functions,
+        CODE=form.code,
         ROWS=padded.rows,
         WIDTH=width,
-        COLUMNS=columns,
-        EXACT=exact,
+        COLUMNS=max(MIN_ROWS, padded.columns // form.code.parts),
+        EXACT=centers(step).shape[-1] // width - 1,
         BLOCK=cut.block,
-        PACKED=keys.is_cuda,
-        **form.constants,
+        PACKED=q.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    return merged(q, part, part_lse, live, cut, form.stages(width))
+    return merged(q, parts, step.rows, cut, stages(width), reading)
 
 
-def rotated_queries(
-    q: Tensor, centers: Tensor, slot: Tensor, live: Tensor, dtype: torch.dtype, rows: int, rotation: Rotation
-) -> tuple[Tensor, Tensor]:
+def words(step: Step) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return words and ranges of keys, and of values, as kernels load them."""
+    form = FORMS[step.slots.encoding]
+    keys, key_ranges, values, value_ranges = step.slots.planes
+    return (keys.view(WORD), key_ranges.view(form.ranges)), (values.view(WORD), value_ranges.view(form.ranges))
+
+
+def centers(step: Step) -> Tensor:
+    assert step.slots.centers is not None
+    return step.slots.centers
+
+
+def rotated_queries(step: Step, dtype: torch.dtype, rows: int, rotation: Rotation) -> tuple[Tensor, Tensor]:
     """Return what `rotate_queries` writes in this dtype, with so many queries of a program."""
-    (batch, heads, queries, width), columns = q.shape, tile(q).columns
-    centers_of_head = centers.shape[-1] // width
-    q = q if q.stride(-1) == 1 else q.contiguous()
-    rotated = q.new_empty(q.shape, dtype=dtype)
-    dots = q.new_empty(batch, heads, queries, 1 + centers_of_head, dtype=torch.float32)
+    (batch, heads, queries, width), columns = step.q.shape, tile(step.q).columns
+    centers_of_head = centers(step).shape[-1] // width
+    rotated = step.q.new_empty(step.q.shape, dtype=dtype)
+    dots = step.q.new_empty(batch, heads, queries, 1 + centers_of_head, dtype=torch.float32)
     rotate_queries[triton.cdiv(queries, rows), heads, batch](
-        q,
-        centers,
-        slot,
-        live,
+        strided(step.q, 3),
+        strided(centers(step), 2),
+        step.rows,
         rotated,
         dots,
-        *q.stride()[:3],
-        *head_strides(centers),
-        heads,
         queries,
         ROWS=rows,
         WIDTH=width,
@@ -161,17 +118,16 @@ def rotated_queries(
         STAGES=rotation.stages,
         ORDER=rotation.order,
         CENTERS=centers_of_head,
-        SIGNED=rotation.is_signed,
         num_warps=ROTATE_WARPS,
     )
     return rotated, dots
 
 
-def usual_tiling(form: Form, q: Tensor, planes: EncodedPlanes) -> Tiling:
-    """Return the default tiling for q [B, H, Q, D]."""
-    keys, padded = planes.keys, encoded_tile(form, q, planes)
+def usual_tiling(step: Step, capacity: int) -> Tiling:
+    """Return the default tiling for heads of so many entries."""
+    q, padded = step.q, encoded_tile(step)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
-    return split(_program(form, padded), programs, keys.shape[2], padded, chip(keys.device))
+    return split(_program(FORMS[step.slots.encoding], padded), programs, capacity, padded, chip(q.device))
 
 
 def _program(form: Form, padded: Tile) -> Tiling:
@@ -182,21 +138,10 @@ def _program(form: Form, padded: Tile) -> Tiling:
     return Tiling(1, min(ENTRIES, warps * MOST_ELEMENTS // padded.columns), warps, form.pipeline)
 
 
-def encoded_tile(form: Form, q: Tensor, planes: EncodedPlanes) -> Tile:
+def encoded_tile(step: Step) -> Tile:
     """Return the tile of queries of one program, and the bytes of the entries that it loads."""
-    plain, rows = tile(q), max(LEAST_ROWS, triton.next_power_of_2(q.shape[2]))
-    columns = max(MIN_ROWS, plain.columns // form.per_word)
-    range_bytes = planes.value_scales.element_size() * planes.value_scales.shape[3:].numel()
+    plain, rows = tile(step.q), max(LEAST_ROWS, triton.next_power_of_2(step.q.shape[2]))
+    form, ranges = FORMS[step.slots.encoding], step.slots.planes[-1]
+    columns = max(MIN_ROWS, plain.columns // form.code.parts)
+    range_bytes = ranges.element_size() * ranges.shape[3:].numel()
     return replace(plain, rows=min(rows, plain.rows), stored=columns * WORD.itemsize + range_bytes)
-
-
-def _plane_strides(keys: Tensor, values: Tensor) -> tuple[int, ...]:
-    """Return the strides of a slot and of a head, which both planes have."""
-    assert keys.stride() == values.stride()
-    return head_strides(keys)
-
-
-def head_strides(plane: Tensor) -> tuple[int, ...]:
-    """Return the strides of a slot and of a head, whose entries are contiguous."""
-    assert (plane.stride(2), plane.stride(-1)) == (plane.shape[3:].numel(), 1)
-    return plane.stride()[:2]

@@ -11,21 +11,10 @@ import triton
 import triton.language as tl
 
 from ringkv.base.cache_spec import LATENT_GROUP as _GROUP
-from ringkv.kernels.gpu.elements import E4M3_UNIT as _E4M3_UNIT
-from ringkv.kernels.gpu.elements import (
-    OFFSET,
-    e4m3_high,
-    e4m3_low,
-    int8_high,
-    int8_low,
-    nibble_0,
-    nibble_1,
-    nibble_2,
-    nibble_3,
-)
+from ringkv.kernels.gpu.elements import OFFSET, int8_high, int8_low, nibble_0, nibble_1, nibble_2, nibble_3
 from ringkv.kernels.gpu.nibbles import low_half
 
-GROUP, E4M3_UNIT = tl.constexpr(_GROUP), tl.constexpr(_E4M3_UNIT)
+GROUP = tl.constexpr(_GROUP)
 
 
 @triton.jit
@@ -42,23 +31,6 @@ def int8_tile(
     words = load_words(latents, at, is_read, START // 2, WIDTH // 2, SIZE // 2)
     elements = tl.interleave(int8_low(words, PACKED), int8_high(words, PACKED))
     return elements.to(tl.float32) * by_group(load_ranges(scales, at, is_read, START, WIDTH, SIZE), SIZE)
-
-
-@triton.jit
-def fp8_tile(
-    latents,  # int16
-    scales,
-    at,
-    is_read,
-    START: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SIZE: tl.constexpr,
-    PACKED: tl.constexpr,
-):
-    words = load_words(latents, at, is_read, START // 2, WIDTH // 2, SIZE // 2)
-    elements = tl.interleave(e4m3_low(words, PACKED), e4m3_high(words, PACKED))
-    units = load_ranges(scales, at, is_read, START, WIDTH, SIZE).to(tl.float32) * E4M3_UNIT
-    return elements.to(tl.float32) * by_group(units, SIZE)
 
 
 @triton.jit

@@ -3,28 +3,28 @@
 The first writes the step's latents. The second rotates queries by groups, as latents are. The third attends to one
 split: it decodes a tile of entries, to multiply it as key and as value. The fourth merges the splits.
 
-B rows of a step, S slots, G query heads, C entries, D elements of a latent, E first latents that are exact. A row's
-result depends only on its slot's length and on fixed shapes, not on its neighbours.
+B rows of a step, S slots, Q query heads, C entries, D elements of a latent. A row's result depends only on its slot's
+length and on fixed shapes, not on its neighbours.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 import triton
-from torch import Tensor
 
 from ringkv.base.cache_spec import LATENT_GROUP
-from ringkv.kernels.gpu import latent_attend as plain
-from ringkv.kernels.gpu.decode_attend import LOG2_E, MERGE_STEP, MIN_ROWS, Attended, empty_parts
-from ringkv.kernels.gpu.decode_attend import tile as columns_of
-from ringkv.kernels.gpu.encoded_attend import ENCODE_WARPS, head_strides, rotated_queries
-from ringkv.kernels.gpu.encoded_latent_split import encoded_latent_split
-from ringkv.kernels.gpu.forms import WORD
-from ringkv.kernels.gpu.latent_forms import LatentForm
+from ringkv.kernels.gpu import latent_attend
+from ringkv.kernels.gpu.encoded_attend import ENCODE_WARPS, centers, rotated_queries
+from ringkv.kernels.gpu.forms import FORMS, WORD
+from ringkv.kernels.gpu.latent_attend import latent_plane
+from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_latents import merge_latents
+from ringkv.kernels.gpu.readings import EVERY
 from ringkv.kernels.gpu.rotation import Rotation
-from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
+from ringkv.kernels.gpu.splits import LOG2_E, MERGE_STEP, Attended, empty_parts
+from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.strided import strided
+from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.gpu.write_latent import write_latent
 
 ROTATED_ELEMENTS = 4096  # of the queries of one program, in registers
@@ -32,51 +32,23 @@ STEP = {16: Tiling(1, 32, 4, 3), 32: Tiling(1, 32, 8, 3), 64: Tiling(1, 64, 8, 2
 FLOAT32 = Tiling(1, 16, 8, 2)  # does not use tensor cores
 
 
-class LatentPlanes(NamedTuple):
-    """The tensors of slots. All but the centers change in place."""
-
-    latents: Tensor  # [S, 1, C, bytes]
-    scales: Tensor  # [S, 1, C, groups] or [S, 1, C, groups, n]
-    centers: Tensor  # float32 [S, 1, D + E D], see `EncodedPlanes`
+def decode_attend(step: Step, cut: Tiling | None) -> Attended:
+    """See `kernels.decode_attend`. `cut` replaces `usual_tiling`."""
+    write(step)
+    return attend(step, cut or usual_tiling(step))
 
 
-def decode_attend(
-    latent: LatentForm,
-    q: Tensor,
-    k: Tensor,
-    planes: LatentPlanes,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    cut: Tiling | None = None,
-) -> Attended:
-    """See `kernels.encoded_latents`, whose reference is the contract. `cut` replaces `usual_tiling`.
-
-    q [B, 1, G, D], k [B, 1, D]. The planes may be views of larger tensors if each slot's entries are contiguous.
-    """
-    write(latent, k, planes, slot, entry, live)
-    return attend(latent, q, planes, slot, live, scale, cut)
-
-
-def write(latent: LatentForm, k: Tensor, planes: LatentPlanes, slot: Tensor, entry: Tensor, live: Tensor) -> None:
-    """Encode k [B, 1, D] and write it at `entry` of the slots of rows with live entries."""
-    (rows, _, width), (form, latents, scales) = k.shape, (latent.form, planes.latents, planes.scales)
-    rotation = Rotation.of_latents(form, latent.order, width)
-    k, latents = k if k.stride(-1) == 1 else k.contiguous(), latents.view(form.stored)
+def write(step: Step) -> None:
+    """Encode k [B, 1, D] and write it at the entries of rows with live ones."""
+    assert step.k is not None
+    (rows, _, width), form, (latents, scales) = step.k.shape, FORMS[step.slots.encoding], step.slots.planes
+    rotation, latents = Rotation.of_latents(form.order, width), latents.view(form.stored)
     write_latent[triton.cdiv(width, LATENT_GROUP), rows](
-        k,
-        latents,
-        scales,
-        planes.centers,
-        slot,
-        entry,
-        live,
-        k.stride(0),
-        head_strides(latents)[0],
-        head_strides(scales)[0],
-        head_strides(planes.centers)[0],
-        STORE=form.store_key,
+        strided(step.k, 1),
+        (latent_plane(latents), latent_plane(scales)),
+        strided(centers(step), 1),
+        step.rows,
+        STORE=form.store,
         PACK=width // latents.shape[-1],
         SCALES=scales.shape[4:].numel(),
         WIDTH=width,
@@ -89,67 +61,47 @@ def write(latent: LatentForm, k: Tensor, planes: LatentPlanes, slot: Tensor, ent
     )
 
 
-def attend(
-    latent: LatentForm,
-    q: Tensor,
-    planes: LatentPlanes,
-    slot: Tensor,
-    live: Tensor,
-    scale: float,
-    cut: Tiling | None = None,
-) -> Attended:
-    """Attend with q [B, 1, G, D] to the live entries, all of which are written."""
-    cut = cut or usual_tiling(q, planes)
-    (rows, _, groups, width), padded = q.shape, encoded_tile(q, planes)
-    rotation, columns = Rotation.of_latents(latent.form, latent.order, width), columns_of(q).columns
-    few = max(1, ROTATED_ELEMENTS // columns)
-    rotated, dots = rotated_queries(q, planes.centers, slot, live, q.dtype, few, rotation)
-    part, part_lse = empty_parts(q, cut)
-    out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
-    latents, ranges = planes.latents.view(WORD), planes.scales.view(latent.form.key_range)
-    first, rest = plain.parts(width)
-    exact = planes.centers.shape[-1] // width - 1
-    center_slot = head_strides(planes.centers)[0]
-    encoded_latent_split[cut.splits, triton.cdiv(groups, padded.rows), rows](
-        rotated,
+def attend(step: Step, cut: Tiling) -> Attended:
+    """Attend with q [B, 1, Q, D] to the live entries, all of which are written."""
+    q, (rows, _, queries, width), padded = step.q, step.q.shape, encoded_tile(step)
+    form, columns = FORMS[step.slots.encoding], tile(q).columns
+    rotation, few = Rotation.of_latents(form.order, width), max(1, ROTATED_ELEMENTS // columns)
+    rotated, dots = rotated_queries(step, q.dtype, few, rotation)
+    parts, (latents, ranges) = empty_parts(q, cut.splits), step.slots.planes
+    first, rest = latent_attend.widths(width)
+    exact = centers(step).shape[-1] // width - 1
+    latent_split[cut.splits, triton.cdiv(queries, padded.rows), rows](
+        (rotated, rotated.stride(0), rotated.stride(2)),
         dots,
-        latents,
-        ranges,
-        planes.centers,
-        slot,
-        live,
-        part,
-        part_lse,
-        head_strides(latents)[0],
-        head_strides(ranges)[0],
-        center_slot,
-        scale * LOG2_E,
-        groups,
-        cut.splits,
+        None,
+        (latent_plane(latents.view(WORD)), latent_plane(ranges.view(form.ranges))),
+        strided(centers(step), 1),
+        step.rows,
+        parts,
+        step.scale * LOG2_E,
+        queries,
         ROWS=padded.rows,
         WIDTH=width,
         FIRST=first,
         REST=rest,
         EXACT=exact,
         BLOCK=cut.block,
-        TILE=latent.tile,
+        TILE=form.tile,
         PACKED=latents.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    merge_latents[groups, rows](
-        part,
-        part_lse,
+    out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    merge_latents[queries, rows](
+        parts,
         dots,
-        planes.centers,
-        slot,
-        live,
+        strided(centers(step), 1),
+        step.rows,
         out,
         lse,
-        center_slot,
-        scale * LOG2_E,
-        groups,
+        step.scale * LOG2_E,
         cut.splits,
+        READ=EVERY.functions,
         WIDTH=width,
         COLUMNS=columns,
         BLOCK=cut.block,
@@ -164,15 +116,15 @@ def attend(
     return out, lse
 
 
-def usual_tiling(q: Tensor, planes: LatentPlanes) -> Tiling:
-    """Return the default tiling of a step for q [B, 1, G, D]."""
-    padded = encoded_tile(q, planes)
+def usual_tiling(step: Step) -> Tiling:
+    """Return the default tiling of a step."""
+    q, latents, padded = step.q, step.slots.planes[0], encoded_tile(step)
     one = FLOAT32 if padded.itemsize == torch.float32.itemsize else STEP[padded.rows]
     programs = q.shape[0] * triton.cdiv(q.shape[2], padded.rows)
-    return split(one, programs, planes.latents.shape[2], padded, chip(planes.latents.device))
+    return split(one, programs, latents.shape[2], padded, chip(latents.device))
 
 
-def encoded_tile(q: Tensor, planes: LatentPlanes) -> Tile:
+def encoded_tile(step: Step) -> Tile:
     """Return the tile of queries of one program, and the bytes of the entries that it loads."""
-    stored = sum(plane.element_size() * plane.shape[3:].numel() for plane in (planes.latents, planes.scales))
-    return replace(plain.tile(q), stored=stored, is_decoded=True)
+    stored = sum(plane.element_size() * plane.shape[3:].numel() for plane in step.slots.planes)
+    return replace(latent_attend.tile(step.q), stored=stored, is_decoded=True)

@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.gpu.activations import ACTIVATIONS
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
@@ -18,20 +19,9 @@ from ringkv.kernels.gpu.tiling import chip
 SUM_COLUMNS = 512  # elements that one program of the sum adds
 
 
-def experts(
-    x: Tensor,
-    chosen: Tensor,
-    weights: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
-    count: int,
-    residual: Tensor,
-    activation: str,
-    gate_up_bias: Tensor | None,
-    down_bias: Tensor | None,
-) -> Tensor:
+def experts(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, residual: Tensor) -> Tensor:
     """See `kernels.experts`, whose reference is the contract; x is normalised, and matrices have two dimensions."""
-    (rows, hidden), kept, between = x.shape, chosen.shape[1], down.shape[1]
+    (rows, hidden), kept, between, count = x.shape, chosen.shape[1], stack.down.shape[1], stack.experts
     pairs, itemsize = rows * kept, x.element_size()
     tall = tile_rows(pairs, count, itemsize)
     tiles, on = most_tiles(pairs, count, tall), chip(x.device)
@@ -44,10 +34,10 @@ def experts(
         x.contiguous(),
         order,
         bounds,
-        gate_up,
-        gate_up_bias,
+        stack.gate_up,
+        stack.gate_up_bias,
         gated,
-        ACTIVATE=ACTIVATIONS[activation],
+        ACTIVATE=ACTIVATIONS[stack.activation],
         CHOSEN=kept,
         **sizes,
         ROWS=first.rows,
@@ -63,8 +53,8 @@ def experts(
         gated,
         order,
         bounds,
-        down,
-        down_bias,
+        stack.down,
+        stack.down_bias,
         parts,
         **sizes,
         ROWS=second.rows,

@@ -1,4 +1,4 @@
-"""FORMS: the formats of encoded entries, as the Triton kernels process them."""
+"""FORMS: the encodings of entries, as the Triton kernels process them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,49 +6,37 @@ from typing import Any
 
 import torch
 
-from ringkv.kernels.gpu.attend_bytes import attend_bytes
-from ringkv.kernels.gpu.attend_nibbles import attend_nibbles
-from ringkv.kernels.gpu.elements import E4M3_UNIT, e4m3_high, e4m3_low, int8_high, int8_low
-from ringkv.kernels.gpu.encode_vector import store_fp8, store_int4, store_int8, store_turbo4
-from ringkv.kernels.gpu.hadamard import stages
-from ringkv.kernels.gpu.key_scores import codebook_scores, uniform_scores
+from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels.gpu.codes import BYTES, NIBBLES, Code
+from ringkv.kernels.gpu.decode_keys import decode_bytes, decode_nibbles
+from ringkv.kernels.gpu.encode_vector import store_int4, store_int8
+from ringkv.kernels.gpu.encoded_latent_tiles import int4_tile, int8_tile
+from ringkv.kernels.gpu.stored_order import by_nibble, in_order
 
 WORD = torch.int16
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the kernels process a format.
+    """How the kernels process an encoding.
 
-    store_key, store_value: encode a vector and store it as elements of dtype `stored`. attend: attends to one split.
-    per_word: elements of the 16-bit words in which it loads them. key_range, value_range: dtypes in which it loads
-    their scales. pipeline: stages of the pipeline that loads them. is_signed: keys have random signs.
+    store: encodes a vector and stores it as elements of dtype `stored`. ranges: the dtype in which they load what a
+    vector has beside its elements. code: of the 16-bit words in which they load those. decode: decodes keys for
+    digests. tile, order: load and decode entries of latents, whose elements are in this order. pipeline: stages of the
+    pipeline that loads words.
     """
 
-    store_key: Any
-    store_value: Any
+    store: Any
     stored: torch.dtype
-    attend: Any
-    constants: Mapping[str, Any]
-    per_word: int
-    key_range: torch.dtype
-    value_range: torch.dtype
+    ranges: torch.dtype
+    code: Code
+    decode: Any
+    tile: Any
+    order: Any
     pipeline: int
-    is_rotated: bool = True
-    is_signed: bool = False
-
-    def stages(self, width: int) -> int:
-        """Return the stages of the rotation of its vectors."""
-        return stages(width) if self.is_rotated else 0
 
 
-INT8 = {"LOW": int8_low, "HIGH": int8_high, "UNIT": 1.0}
-E4M3 = {"LOW": e4m3_low, "HIGH": e4m3_high, "UNIT": E4M3_UNIT}
-FLOAT, HALF, TWO_HALVES = torch.float32, torch.float16, torch.int32
-UNIFORM, CODEBOOK = {"SCORES": uniform_scores}, {"SCORES": codebook_scores}
-FORMS = {
-    "int8": Form(store_int8, store_int8, torch.int8, attend_bytes, INT8, 2, FLOAT, FLOAT, 2),
-    "fp8": Form(store_fp8, store_fp8, torch.uint8, attend_bytes, E4M3, 2, HALF, HALF, 2, is_rotated=False),
-    "int4": Form(store_int4, store_int4, WORD, attend_nibbles, UNIFORM, 4, TWO_HALVES, TWO_HALVES, 3),
-    "turbo4": Form(store_turbo4, store_int4, WORD, attend_nibbles, CODEBOOK, 4, HALF, TWO_HALVES, 3, is_signed=True),
+FORMS: Mapping[PlaneFormat, Form] = {
+    "int8": Form(store_int8, torch.int8, torch.float32, BYTES, decode_bytes, int8_tile, in_order, 2),
+    "int4": Form(store_int4, WORD, torch.int32, NIBBLES, decode_nibbles, int4_tile, by_nibble, 3),
 }

@@ -9,10 +9,13 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged
 from ringkv.kernels.gpu.latent_prefill import latent_prefill
 from ringkv.kernels.gpu.latent_split import latent_split
-from ringkv.kernels.gpu.tiling import Chip, Tile, Tiling, chip, split, tiling
+from ringkv.kernels.gpu.latent_tiles import plain_tile
+from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.strided import Strided, planes_of, strided
+from ringkv.kernels.gpu.tiling import MIN_ROWS, Chip, Tile, Tiling, chip, split, tiling
 
 
 class Program(NamedTuple):
@@ -28,52 +31,42 @@ PREFILL = {8: AMPERE, 9: HOPPER, 10: Program(64, Tiling(1, 32, 8, 2))}
 FLOAT32 = Program(MIN_ROWS, Tiling(1, 16, 8, 2))
 
 
-def decode_attend_latent(
-    q: Tensor,
-    k: Tensor,
-    latents: Tensor,
-    slot: Tensor,
-    entry: Tensor,
-    live: Tensor,
-    scale: float,
-    cut: Tiling | None = None,
-) -> Attended:
-    """See `kernels.latent_attend`; q [B, 1, G, D], k [B, 1, D]. `cut` replaces `usual_tiling`.
-
-    latents [S, 1, C, D] may be a view of a larger tensor if each slot's [C, D] is contiguous.
-    """
+def decode_attend(step: Step, cut: Tiling | None) -> Attended:
+    """See `kernels.decode_attend`, of plain latents [S, 1, C, D]. `cut` replaces `usual_tiling`."""
+    (latents,), q, k = step.slots.planes, step.q, step.k
+    assert k is not None
     cut = cut or usual_tiling(q, latents)
-    (rows, _, groups, width), padded = q.shape, tile(q)
-    assert latents.stride()[2:] == (width, 1)
-    part, part_lse = empty_parts(q, cut)
-    first, rest = parts(width)
-    q, k = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k))
-    latent_split[cut.splits, triton.cdiv(groups, padded.rows), rows](
-        q,
-        k,
-        latents,
-        slot,
-        entry,
-        live,
-        part,
-        part_lse,
-        q.stride(0),
-        q.stride(2),
-        k.stride(0),
-        latents.stride(0),
-        scale * LOG2_E,
-        groups,
-        cut.splits,
+    (rows, _, queries, width), padded = q.shape, tile(q)
+    parts = empty_parts(q, cut.splits)
+    first, rest = widths(width)
+    latent_split[cut.splits, triton.cdiv(queries, padded.rows), rows](
+        (q, q.stride(0), q.stride(2)),
+        None,
+        strided(k, 1),
+        (latent_plane(latents),),
+        None,
+        step.rows,
+        parts,
+        step.scale * LOG2_E,
+        queries,
         ROWS=padded.rows,
         WIDTH=width,
         FIRST=first,
         REST=rest,
+        EXACT=0,
         BLOCK=cut.block,
-        UPCAST=not latents.is_cuda,
+        TILE=plain_tile,
+        PACKED=latents.is_cuda,
         num_warps=cut.warps,
         num_stages=cut.stages,
     )
-    return merged(q, part, part_lse, live, cut)
+    return merged(q, parts, step.rows, cut)
+
+
+def latent_plane(plane: Tensor) -> Strided:
+    """Return a plane [S, 1, C, ...] with the stride of a slot, whose entries are contiguous."""
+    ((tensor, of_slot, _),) = planes_of(plane)
+    return tensor, of_slot
 
 
 def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> Attended:
@@ -81,7 +74,7 @@ def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> Atte
     tokens, _, groups, width = q.shape
     q, out = q.contiguous(), torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
-    first, rest = parts(width)
+    first, rest = widths(width)
     rows, cut = prefill_tiling(q.element_size(), chip(q.device))
     latent_prefill[(triton.cdiv(tokens * groups, rows),)](
         q,
@@ -124,10 +117,10 @@ def tile(q: Tensor) -> Tile:
     """Return the tile of queries [B, 1, G, D] that one program processes."""
     most = FLOAT32 if q.element_size() > 2 else STEP.get(chip(q.device).major, AMPERE)
     rows = max(MIN_ROWS, min(most.queries, triton.next_power_of_2(q.shape[2])))
-    return Tile(rows, sum(parts(q.shape[3])), q.element_size(), planes=1)
+    return Tile(rows, sum(widths(q.shape[3])), q.element_size(), planes=1)
 
 
-def parts(width: int) -> tuple[int, int]:
+def widths(width: int) -> tuple[int, int]:
     """Divide an entry's elements in the largest power of two below their number, and the rest, padded to one."""
     first: int = triton.next_power_of_2(width) // 2
     return first, max(MIN_ROWS, triton.next_power_of_2(width - first))

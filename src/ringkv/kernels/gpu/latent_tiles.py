@@ -77,8 +77,7 @@ def plain_tile(
 
 @triton.jit
 def store_latent_part(
-    part_at,  # float32 [B, S, G, D], normalised
-    lse_at,  # float32 [B, S, G], log2 of the sum of exponentials
+    split_parts,  # float32 [B, S, G, D], normalised; float32 [B, S, G], log2 of the sum of exponentials
     at,  # [ROWS], their queries
     is_query,
     top,
@@ -93,7 +92,7 @@ def store_latent_part(
     column, rest = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
     is_empty = total == 0.0
     by = tl.where(is_empty, 1.0, total)
-    parts = part_at + at[:, None] * WIDTH
+    parts = split_parts[0] + at[:, None] * WIDTH
     tl.store(parts + column[None, :], acc_first / by[:, None], mask=is_query[:, None])
     tl.store(parts + rest[None, :], acc_rest / by[:, None], mask=is_query[:, None] & (rest < WIDTH)[None, :])
-    tl.store(lse_at + at, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=is_query)
+    tl.store(split_parts[1] + at, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=is_query)

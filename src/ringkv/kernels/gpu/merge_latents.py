@@ -11,23 +11,20 @@ import triton.language as tl
 
 from ringkv.kernels.gpu.exact_latents import with_exact
 from ringkv.kernels.gpu.hadamard import rotate_groups
-from ringkv.kernels.gpu.merge_splits import LN_2, merge_parts, splits_of_row
+from ringkv.kernels.gpu.merge_splits import LN_2, merge_parts, splits_of
 
 
-@triton.jit(do_not_specialize=["groups", "splits"])
+@triton.jit(do_not_specialize=["splits"])
 def merge_latents(
-    part_at,  # as `store_latent_part` wrote them
-    part_lse_at,
+    parts,  # as `store_latent_part` wrote them
     dots_at,  # as `rotate_queries` wrote them
-    centers_at,  # float32 [S, 1, D + E D]
-    slot_at,
-    live_at,
+    centers,  # float32 [S, 1, D + E D], with the stride of a slot
+    rows,
     out_at,  # [B, 1, G, D]
     lse_at,  # float32 [B, 1, G], natural
-    center_slot,
     scale,  # times log2(e)
-    groups,
     splits,
+    READ: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -38,19 +35,19 @@ def merge_latents(
     ORDER: tl.constexpr,
     EXACT: tl.constexpr,
 ):
-    query, row = tl.program_id(0), tl.program_id(1)
-    used, live = splits_of_row(live_at, row, 0, 1, splits, BLOCK), tl.load(live_at + row)
-    slot = tl.load(slot_at + row, mask=live > 0, other=0).to(tl.int64)  # a row without live entries may have none
+    query, row, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    live = tl.load(rows.live + row)
+    used = splits_of(READ, None, rows, row, 0, splits, BLOCK)
+    slot = tl.load(rows.slot + row, mask=live > 0, other=0).to(tl.int64)  # a row without live entries may have none
     column = tl.arange(0, COLUMNS)
     real, stored = column < WIDTH, ORDER(column, WIDTH)
-    place = row.to(tl.int64)
-    out, lse = merge_parts(part_at, part_lse_at, place, query, stored, real, groups, splits, used, WIDTH, COLUMNS, STEP)
+    out, lse = merge_parts(parts, row.to(tl.int64), query, stored, real, groups, splits, used, WIDTH, COLUMNS, STEP)
     out = rotate_groups(out, column < WHOLE, COLUMNS, WHOLE_STAGES, STAGES)
-    at = place * groups + query
-    dots, centers = dots_at + at * (2 + EXACT) + 1, centers_at + slot * center_slot
-    out, lse = with_exact(out, lse, dots, centers + WIDTH, live, scale, column, real, WIDTH, EXACT)
+    at = row.to(tl.int64) * groups + query
+    dots, of_slot = dots_at + at * (2 + EXACT) + 1, centers[0] + slot * centers[1]
+    out, lse = with_exact(out, lse, dots, of_slot + WIDTH, live, scale, column, real, WIDTH, EXACT)
     is_empty = lse == float("-inf")
-    out = tl.where(is_empty, 0.0, out + tl.load(centers + column, mask=real, other=0.0))
+    out = tl.where(is_empty, 0.0, out + tl.load(of_slot + column, mask=real, other=0.0))
     lse = tl.where(is_empty, float("-inf"), (lse + tl.load(dots) * scale) * LN_2)
     tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
     tl.store(lse_at + at + tl.arange(0, 1), lse)

@@ -1,63 +1,39 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Merging of a query's splits into its output: the second kernel of `decode_attend` and of `cache_attend`.
+"""Merging of a query's splits into its output: the last kernel of a step.
 
 B rows of a step, H key-value heads, Q queries each, D head_dim, S splits. Splits beyond the live length are
-neither written nor read. Values of `encoded_attend` may be rotated; their weighted sum is rotated back here.
+neither written nor read. Encoded values are rotated; their weighted sum is rotated back here.
 """
 
 import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.hadamard import rotate
-from ringkv.kernels.gpu.tiles import entries_per_split
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
 
-@triton.jit
-def splits_of_row(live_at, row, head, heads, splits, BLOCK: tl.constexpr):
-    """Return the splits of a row's live entries, int32 [B]."""
-    live = tl.load(live_at + row)
-    return tl.cdiv(live, tl.maximum(entries_per_split(live, splits, BLOCK), 1))
-
-
-@triton.jit
-def splits_of_head(used_at, row, head, heads, splits, BLOCK: tl.constexpr):
-    """Return the splits of a row's head, which its first program has noted in int32 [B, H]."""
-    return tl.load(used_at + row * heads + head)
-
-
-@triton.jit
-def all_splits(live_at, row, head, heads, splits, BLOCK: tl.constexpr):
-    """Return all splits of a row with live entries: those that have none were written too."""
-    return tl.where(tl.load(live_at + row) > 0, splits, 0)
-
-
-@triton.jit(do_not_specialize=["heads", "queries", "splits"])
+@triton.jit(do_not_specialize=["splits"])
 def merge_splits(
-    part_at,  # as `store_part` wrote them
-    part_lse_at,
-    live_at,  # of which COUNT knows how many splits were written
+    parts,  # as `store_part` wrote them
     out_at,  # [B, H, Q, D]
     lse_at,  # float32 [B, H, Q], natural
-    heads,
-    queries,
+    rows,
+    index,  # see `readings`
     splits,
+    READ: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
-    COUNT: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
     STAGES: tl.constexpr,  # of the rotation; 0 if values are not rotated
 ):
     query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    used = COUNT(live_at, row, head, heads, splits, BLOCK)
+    used = splits_of(READ, index, rows, row, head, splits, BLOCK)
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
-    place = row.to(tl.int64) * heads + head
-    out, lse = merge_parts(
-        part_at, part_lse_at, place, query, column, real, queries, splits, used, WIDTH, COLUMNS, STEP
-    )
+    queries, place = tl.num_programs(0), row.to(tl.int64) * tl.num_programs(1) + head
+    out, lse = merge_parts(parts, place, query, column, real, queries, splits, used, WIDTH, COLUMNS, STEP)
     if STAGES > 0:
         out = rotate(out, COLUMNS, STAGES)
     at = place * queries + query
@@ -66,9 +42,16 @@ def merge_splits(
 
 
 @triton.jit
+def splits_of(READ: tl.constexpr, index, rows, row, head, splits, BLOCK: tl.constexpr):
+    """Return how many splits of a row's head were written."""
+    slot, live = tl.load(rows.slot + row).to(tl.int64), tl.load(rows.live + row)
+    length, width = READ.split(index, row, slot, head, live, splits, BLOCK)
+    return tl.cdiv(length, tl.maximum(width, 1))
+
+
+@triton.jit
 def merge_parts(
-    part_at,
-    part_lse_at,
+    parts,
     place,  # row * H + head
     query,
     column,  # [COLUMNS], where elements are in a part
@@ -89,8 +72,8 @@ def merge_parts(
         is_used = split < used
         mask = is_used[:, None] & real[None, :]
         at = (place * splits + split) * queries + query
-        lse = tl.load(part_lse_at + at, mask=is_used, other=float("-inf"))
-        part = tl.load(part_at + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+        lse = tl.load(parts[1] + at, mask=is_used, other=float("-inf"))
+        part = tl.load(parts[0] + at[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
         highest = tl.maximum(top, tl.max(lse, 0))
         against = tl.where(highest == float("-inf"), 0.0, highest)  # if the query sees no entry of these splits
         shrink = tl.exp2(top - against)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Words of four nibbles in Triton; `kernels.decode_attend_int4` packs them and explains their chunks.
+"""Words of four nibbles in Triton; `kernels.int4` packs them and explains their chunks.
 
 D elements of a vector, in D / 4 words.
 """
@@ -7,7 +7,7 @@ D elements of a vector, in D / 4 words.
 import triton
 import triton.language as tl
 
-from ringkv.kernels.decode_attend_int4 import CHUNK as _CHUNK
+from ringkv.kernels.constants import CHUNK as _CHUNK
 
 CHUNK, CHUNK_WORDS = tl.constexpr(_CHUNK), tl.constexpr(_CHUNK // 4)
 MIDDLE = tl.constexpr(7.5)  # of the levels

@@ -15,59 +15,43 @@ from ringkv.kernels.gpu.select_pages import highest, ordered
 FIRST = tl.constexpr((1 << 64) - 1)
 
 
-@triton.jit(do_not_specialize=["heads", "pages", "places"])
+@triton.jit(do_not_specialize=["pages", "places"])
 def place_pages(
-    pages_at,  # int32 [B, H, P], as `select_pages` wrote them
-    lengths_at,  # int32 [B]
-    shares_at,  # float32 [B, H, P]
-    slot_at,
-    live_at,
-    place_of_at,  # int32 [S, H, P]: the place of each page, or -1; freed pages lose theirs here
-    page_in_at,  # int32 [S, H, R]: the page in each place, or -1
-    prefetched_at,  # int32 [S, H, R]: 1 for places that a prefetch has filled, else 0; cleared here
-    fetched_at,  # int32 [S, H, 3], counted here: pages that steps recall, that are prefetched, and hits of these
-    placed_at,  # int32 [B, H, P]: the places of the selected pages, if they have one
-    wanted_at,  # int32 [B, H, R]: which of the selected pages have none
-    freed_at,  # int32 [B, H, R]: the places that these take
-    moves_at,  # int32 [B, H]: how many
-    heads,
+    selection,  # as `select_pages` wrote it
+    rows,
+    residents,  # see `kernels.slots`: freed pages lose their places in place_of, and recalled ones are counted
+    moves,  # see `recall`: of `placed`, those that have a place are written
     pages,
     places,
     PAGE: tl.constexpr,
     PLACES: tl.constexpr,  # R, padded to a power of two
     STEPS: tl.constexpr,  # PLACES is 2 ** STEPS
-    PREFETCH: tl.constexpr,  # by predicted queries, before the layer has its own
 ):
-    head, row = tl.program_id(0), tl.program_id(1)
-    own, i = row.to(tl.int64) * heads + head, tl.arange(0, PLACES)
-    at = tl.load(slot_at + row).to(tl.int64) * heads + head
-    of_slot, in_slot, selected = place_of_at + at * pages, page_in_at + at * places, pages_at + own * pages
-    count = tl.cdiv(tl.load(lengths_at + row), PAGE)
+    head, row, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    of_row, i = row.to(tl.int64) * heads + head, tl.arange(0, PLACES)
+    of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
+    place_of, selected = residents.place_of + of_slot * pages, selection.pages + of_row * pages
+    count = tl.cdiv(tl.load(selection.lengths + row), PAGE)
     page = tl.load(selected + i, mask=i < count, other=0)
-    place = tl.load(of_slot + page, mask=i < count, other=0)
-    tl.store(placed_at + own * pages + i, place, mask=i < count)
+    place = tl.load(place_of + page, mask=i < count, other=0)
+    tl.store(moves.placed + of_row * pages + i, place, mask=i < count)
     is_wanted = place < 0
-    moves = tl.sum(is_wanted.to(tl.int32), 0)
-    tl.store(moves_at + own, moves)
-    fetched, prefetched = fetched_at + at * 3, prefetched_at + at * places
-    if not PREFETCH:
-        hits = tl.sum(tl.load(prefetched + place, mask=(i < count) & ~is_wanted, other=0), 0)
-        tl.store(fetched + 2, tl.load(fetched + 2) + hits)
-    tl.store(prefetched + i, tl.zeros_like(i), mask=i < places)
-    if moves == 0:
+    wanted = tl.sum(is_wanted.to(tl.int32), 0)
+    tl.store(moves.counts + of_row, wanted)
+    if wanted == 0:
         return
-    held = tl.load(in_slot + i, mask=i < places, other=0)
+    held = tl.load(residents.page_in + of_slot * places + i, mask=i < places, other=0)
     is_empty, is_needed = held < 0, is_listed(held, selected, count, STEPS)
     can_go = (i < places) & ~is_empty & ~is_needed
-    share = tl.load(shares_at + own * pages + held, mask=can_go, other=0.0)
+    share = tl.load(selection.shares + of_row * pages + held, mask=can_go, other=0.0)
     key = tl.where(can_go, lowest_first(share, held), 0)
-    is_freed = highest(tl.where(is_empty, FIRST, key), moves, 64)
-    tl.store(of_slot + held, -1, mask=is_freed & ~is_empty)
-    tl.store(wanted_at + own * places + tl.cumsum(is_wanted.to(tl.int32), 0) - 1, i, mask=is_wanted)
-    tl.store(freed_at + own * places + tl.cumsum(is_freed.to(tl.int32), 0) - 1, i, mask=is_freed)
-    recalls = tl.sum((is_wanted & has_entries(page, tl.load(live_at + row), PAGE)).to(tl.int32), 0)
-    to = fetched + PREFETCH
-    tl.store(to, tl.load(to) + recalls)
+    is_freed = highest(tl.where(is_empty, FIRST, key), wanted, 64)
+    tl.store(place_of + held, -1, mask=is_freed & ~is_empty)
+    tl.store(moves.wanted + of_row * places + tl.cumsum(is_wanted.to(tl.int32), 0) - 1, i, mask=is_wanted)
+    tl.store(moves.freed + of_row * places + tl.cumsum(is_freed.to(tl.int32), 0) - 1, i, mask=is_freed)
+    recalls = tl.sum((is_wanted & has_entries(page, tl.load(rows.live + row), PAGE)).to(tl.int32), 0)
+    fetched = residents.fetched + of_slot
+    tl.store(fetched, tl.load(fetched) + recalls)
 
 
 @triton.jit

@@ -10,23 +10,16 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.hadamard import rotate_groups
-from ringkv.kernels.gpu.random_signs import random_signs
+from ringkv.kernels.gpu.tiles import vector_of
 
 
-@triton.jit(do_not_specialize=["heads", "queries"])
+@triton.jit(do_not_specialize=["queries"])
 def rotate_queries(
-    q_at,
-    centers_at,  # float32 [S, H, D + E D]
-    slot_at,
-    live_at,
+    q,  # [B, H, Q, D], with the strides of a row, a head and a query
+    centers,  # float32 [S, H, D + E D], with the strides of a slot and a head
+    rows,
     rotated_at,  # [B, H, Q, D], in ORDER: rotated, divided by their largest element, which is what float16 rounds best
     dots_at,  # float32 [B, H, Q, 2 + E]: largest element, products with the center and with first keys minus center
-    q_row,  # strides, in elements
-    q_head,
-    q_query,
-    center_slot,
-    center_head,
-    heads,
     queries,
     ROWS: tl.constexpr,  # queries of one program, padded
     WIDTH: tl.constexpr,
@@ -36,25 +29,23 @@ def rotate_queries(
     STAGES: tl.constexpr,  # and of the last one
     ORDER: tl.constexpr,  # where elements are in a stored vector
     CENTERS: tl.constexpr,  # 1 + E
-    SIGNED: tl.constexpr,  # by random signs, before the rotation
 ):
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if tl.load(live_at + row) == 0:
+    if tl.load(rows.live + row) == 0:
         return
     query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     real, is_query = column < WIDTH, query < queries
     mask = is_query[:, None] & real[None, :]
-    q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :], mask=mask, other=0.0)
-    q = q.to(tl.float32)
-    place = (row * heads + head) * queries + query
-    centers = centers_at + tl.load(slot_at + row).to(tl.int64) * center_slot + head * center_head + column
+    q_at, q_row, q_head, q_query = q
+    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
+    vectors = tl.load(of_query, mask=mask, other=0.0).to(tl.float32)
+    place = (row * tl.num_programs(1) + head) * queries + query
+    of_slot = vector_of(centers, tl.load(rows.slot + row).to(tl.int64), head) + column
     for which in tl.static_range(CENTERS):
-        center = tl.load(centers + which * WIDTH, mask=real, other=0.0)
-        tl.store(dots_at + place * (1 + CENTERS) + 1 + which, tl.sum(q * center[None, :], 1), mask=is_query)
-    if SIGNED:
-        q *= random_signs(column, WIDTH)[None, :]
+        center = tl.load(of_slot + which * WIDTH, mask=real, other=0.0)
+        tl.store(dots_at + place * (1 + CENTERS) + 1 + which, tl.sum(vectors * center[None, :], 1), mask=is_query)
     is_whole = tl.reshape(tl.broadcast_to((column < WHOLE)[None, :], (ROWS, COLUMNS)), (ROWS * COLUMNS,))
-    rotated = rotate_groups(tl.reshape(q, (ROWS * COLUMNS,)), is_whole, ROWS * COLUMNS, WHOLE_STAGES, STAGES)
+    rotated = rotate_groups(tl.reshape(vectors, (ROWS * COLUMNS,)), is_whole, ROWS * COLUMNS, WHOLE_STAGES, STAGES)
     rotated = tl.reshape(rotated, (ROWS, COLUMNS))
     largest = tl.max(tl.abs(rotated), 1)
     tl.store(dots_at + place * (1 + CENTERS), largest, mask=is_query)

@@ -1,10 +1,10 @@
-"""Rotation: how a format rotates vectors, and where their elements are when they are stored."""
+"""Rotation: how encoded vectors are rotated, and where their elements are when they are stored."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from ringkv.base.cache_spec import LATENT_GROUP
-from ringkv.kernels.gpu.forms import Form
+from ringkv.kernels.gpu.hadamard import stages
 from ringkv.kernels.gpu.stored_order import in_order
 
 
@@ -13,22 +13,21 @@ class Rotation:
     """Groups of elements, which are rotated one by one.
 
     whole: elements in whole groups, before the last group. stages, whole_stages: of the rotation of the last group, and
-    of a whole one. order: see `stored_order`. is_signed: elements have random signs.
+    of a whole one. order: see `stored_order`.
     """
 
     stages: int
     whole_stages: int
     whole: int = 0
     order: Any = in_order
-    is_signed: bool = False
 
     @classmethod
-    def of_keys(cls, form: Form, width: int) -> "Rotation":
+    def of_keys(cls, width: int) -> "Rotation":
         """Return that of a head's keys of so many elements, which are one group."""
-        return cls(form.stages(width), form.stages(width), is_signed=form.is_signed)
+        return cls(stages(width), stages(width))
 
     @classmethod
-    def of_latents(cls, form: Form, order: Any, width: int) -> "Rotation":
+    def of_latents(cls, order: Any, width: int) -> "Rotation":
         whole = (width - 1) // LATENT_GROUP * LATENT_GROUP
-        last = form.stages(width - whole)
-        return cls(last, form.stages(LATENT_GROUP) if whole else last, whole, order)
+        last = stages(width - whole)
+        return cls(last, stages(LATENT_GROUP) if whole else last, whole, order)

@@ -8,8 +8,22 @@ shares have an order, and nothing is sorted.
 B rows of a step, S slots, H key-value heads, G query heads each, P pages of a slot.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
+from torch import Tensor
+
+
+class Selection(NamedTuple):
+    """pages: int32 [B, H, P], those that each head reads, in order. lengths: int32 [B], their live entries.
+
+    shares: float32 [B, H, P], of rows that do not read all of their pages; None if they are not needed.
+    """
+
+    pages: Tensor
+    lengths: Tensor
+    shares: Tensor | None
 
 
 @triton.jit
@@ -42,44 +56,38 @@ def promised_share(score):
     return tl.where(top > float("-inf"), finite - total, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["heads", "groups", "pages"])
+@triton.jit(do_not_specialize=["groups", "pages"])
 def select_pages(
     scores_at,  # float32 [B, H, G, P], as `score_pages` wrote them
     pins_at,  # float32 [S, H, P], contiguous
-    counts_at,  # int32 [S, 5]
-    slot_at,
-    live_at,
-    shares_at,  # float32 [B, H, P]: the highest shares that queries promise to pages, if a choice is needed; or None
-    pages_at,  # int32 [B, H, P]: the selected ones in order
-    lengths_at,  # int32 [B], their live entries
-    heads,
+    counts_at,  # int32 [S, 4]
+    rows,
+    selection,  # see `Selection`; shares are filled for rows that need a choice
     groups,
     pages,
     PAGE: tl.constexpr,
     PAGES: tl.constexpr,  # P, padded to a power of two
 ):
-    head, row = tl.program_id(0), tl.program_id(1)
-    live, slot = tl.load(live_at + row), tl.load(slot_at + row).to(tl.int64)
-    counts, total = counts_at + slot * 5, tl.cdiv(live, PAGE)
-    most, first, newest = tl.load(counts), tl.load(counts + 1), tl.load(counts + 2)
-    by_layer = tl.load(counts + 4) > 0  # all heads read the same pages, and have the same pins
+    head, row, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    live, slot = tl.load(rows.live + row), tl.load(rows.slot + row).to(tl.int64)
+    counts, total = counts_at + slot * 4, tl.cdiv(live, PAGE)
+    limit, leading, newest = tl.load(counts), tl.load(counts + 1), tl.load(counts + 2)
     if head == 0:
-        tl.store(lengths_at + row, live - tl.maximum(total - most, 0) * PAGE)
-    own, page = (row.to(tl.int64) * heads + head) * pages, tl.arange(0, PAGES)
-    if total <= most:
-        tl.store(pages_at + own + page, page, mask=page < total)
+        tl.store(selection.lengths + row, live - tl.maximum(total - limit, 0) * PAGE)
+    of_head, page = (row.to(tl.int64) * heads + head) * pages, tl.arange(0, PAGES)
+    if total <= limit:
+        tl.store(selection.pages + of_head + page, page, mask=page < total)
         return
     stop = total - newest
-    is_between = (page >= first) & (page < stop)
+    is_between = (page >= leading) & (page < stop)
     pins = pins_at + (slot * heads + head) * pages + page
     share = tl.load(pins, mask=is_between, other=float("-inf"))
-    first_head, count = tl.where(by_layer, 0, head), tl.where(by_layer, heads, 1)
-    scores = scores_at + (row.to(tl.int64) * heads + first_head) * groups * pages
-    for query in range(count * groups):
+    scores = scores_at + of_head * groups
+    for query in range(groups):
         score = tl.load(scores + query * pages + page, mask=page < stop, other=float("-inf"))
         share = tl.maximum(share, promised_share(score))
-    if shares_at is not None:
-        tl.store(shares_at + own + page, share, mask=page < stop)
-    is_best = highest(tl.where(is_between, ordered(share), 0), most - first - newest, 32)
-    is_read = (page < first) | is_best | ((page >= stop) & (page < total))
-    tl.store(pages_at + own + tl.cumsum(is_read.to(tl.int32), 0) - 1, page, mask=is_read)
+    if selection.shares is not None:
+        tl.store(selection.shares + of_head + page, share, mask=page < stop)
+    is_best = highest(tl.where(is_between, ordered(share), 0), limit - leading - newest, 32)
+    is_read = (page < leading) | is_best | ((page >= stop) & (page < total))
+    tl.store(selection.pages + of_head + tl.cumsum(is_read.to(tl.int32), 0) - 1, page, mask=is_read)

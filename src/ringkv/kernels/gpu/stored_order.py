@@ -18,7 +18,7 @@ def in_order(elements, WIDTH: tl.constexpr):
 
 @triton.jit
 def by_nibble(elements, WIDTH: tl.constexpr):
-    """Return the places of nibbles; `kernels.decode_attend_int4` explains their chunks."""
+    """Return the places of nibbles; `kernels.int4` explains their chunks."""
     chunk = elements // CHUNK
     words = tl.maximum(tl.minimum(WIDTH // 4 - chunk * CHUNK_WORDS, CHUNK_WORDS), 1)  # of this chunk
     within = elements - chunk * CHUNK

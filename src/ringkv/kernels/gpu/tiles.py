@@ -10,38 +10,16 @@ import triton.language as tl
 
 
 @triton.jit
-def entries_per_split(live, splits, BLOCK: tl.constexpr):
-    """Return the entries per split, in whole blocks; the last split that is not empty may have fewer."""
-    return tl.cdiv(tl.cdiv(live, splits), BLOCK) * BLOCK
+def vector_of(vectors, first, second):
+    """Return the pointer to a vector: `vectors` are a pointer, and the strides of two dimensions."""
+    at, of_first, of_second = vectors
+    return at + first * of_first + second * of_second
 
 
 @triton.jit
-def attend_tiles(
-    q,  # [ROWS, COLUMNS]
-    keys,  # pointers to entry 0 of one slot and head
-    values,
-    first,  # entries of this split
-    stop,
-    skip,  # an entry that is not read, or -1
-    holes_at,  # int32 [HOLES]: token t does not see holes 0 .. t
-    token,  # [ROWS], the token of each query
-    top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
-    total,
-    acc,
-    scale,
-    WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    HOLES: tl.constexpr,
-):
-    """Continue the softmax over entries first .. stop-1."""
-    for start in range(first, stop, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        is_read = (at < stop) & (at != skip)
-        top, total, acc = attend_tile(
-            q, keys, values, at, is_read, holes_at, token, top, total, acc, scale, WIDTH, COLUMNS, HOLES
-        )
-    return top, total, acc
+def entries_per_split(live, splits, BLOCK: tl.constexpr):
+    """Return the entries per split, in whole blocks; the last split that is not empty may have fewer."""
+    return tl.cdiv(tl.cdiv(live, splits), BLOCK) * BLOCK
 
 
 @triton.jit
@@ -49,28 +27,22 @@ def attend_tile(
     q,  # [ROWS, COLUMNS]
     keys,  # pointers to entry 0 of one slot and head
     values,
-    at,  # [BLOCK], the entries of a tile
+    entry,  # [BLOCK], the entries of a tile
     is_read,  # [BLOCK]
-    holes_at,
-    token,
-    top,
+    top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
     total,
     acc,
     scale,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
-    HOLES: tl.constexpr,
 ):
     """Continue the softmax over a tile. Exponentials are powers of two: `scale` includes log2(e)."""
     column = tl.arange(0, COLUMNS)
     mask = is_read[:, None] & (column < WIDTH)[None, :]
-    tile = at[:, None] * WIDTH + column[None, :]
+    tile = entry[:, None] * WIDTH + column[None, :]
     k = tl.load(keys + tile, mask=mask, other=0.0)
     scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale
     scores = tl.where(is_read[None, :], scores, float("-inf"))
-    for hole in tl.static_range(HOLES):
-        is_hidden = (at == tl.load(holes_at + hole))[None, :] & (token >= hole)[:, None]
-        scores = tl.where(is_hidden, float("-inf"), scores)
     highest = tl.maximum(top, tl.max(scores, 1))
     against = tl.where(highest == float("-inf"), 0.0, highest)  # if a query sees no entry of the tile
     weights = tl.exp2(scores - against[:, None])
@@ -90,8 +62,7 @@ def nothing_attended(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def store_part(
-    part_at,  # float32 [B, H, S, Q, D], normalised
-    lse_at,  # float32 [B, H, S, Q], log2 of the sum of exponentials
+    parts,  # float32 [B, H, S, Q, D], normalised; float32 [B, H, S, Q], log2 of the sum of exponentials
     place,  # (row * H + head) * S + split
     query,  # [ROWS]
     top,
@@ -107,6 +78,6 @@ def store_part(
     is_empty = total == 0.0
     part = acc / tl.where(is_empty, 1.0, total)[:, None]
     at = place * queries + query
-    tl.store(part_at + at[:, None] * WIDTH + column[None, :], part, mask=is_real[:, None] & (column < WIDTH)[None, :])
+    tl.store(parts[0] + at[:, None] * WIDTH + column[None, :], part, mask=is_real[:, None] & (column < WIDTH)[None, :])
     lse = tl.where(is_empty, float("-inf"), top + tl.log2(tl.where(is_empty, 1.0, total)))
-    tl.store(lse_at + at, lse, mask=is_real)
+    tl.store(parts[1] + at, lse, mask=is_real)

@@ -5,7 +5,10 @@ from functools import cache
 from math import ceil, log2
 
 import torch
+import triton
+from torch import Tensor
 
+MIN_ROWS, MAX_ROWS = 16, 32  # queries of one program; tensor cores need at least 16 rows and columns
 TILE_BYTES = 32 << 10  # of keys and values that a program loads at a time
 STAGES = 3
 WARPS = {2: 4, 4: 8}  # by bytes of an element: float32 does not use tensor cores and needs more registers
@@ -36,6 +39,12 @@ class Tile:
     @property
     def row_bytes(self) -> int:
         return self.columns * self.itemsize if self.stored is None else self.stored
+
+
+def tile(q: Tensor) -> Tile:
+    """Return the tile of queries [B, H, Q, D] that one program processes, padded to powers of two."""
+    rows, columns = (max(MIN_ROWS, int(triton.next_power_of_2(n))) for n in q.shape[2:])
+    return Tile(min(rows, MAX_ROWS), columns, q.element_size())
 
 
 @dataclass(frozen=True)

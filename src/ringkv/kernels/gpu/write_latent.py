@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Writing of a step's latents to encoded slots, group by group: the first kernel of `encoded_latents`.
+"""Writing of a step's latents to encoded slots, group by group: the first kernel of a step over them.
 
 B rows of a step, C entries, D elements of a latent, E first latents that a slot keeps exactly.
 """
@@ -10,17 +10,10 @@ import triton.language as tl
 
 @triton.jit
 def write_latent(
-    k_at,
-    latents_at,
-    scales_at,
-    centers_at,  # float32 [S, 1, D + E D]
-    slot_at,
-    entry_at,
-    live_at,
-    k_row,  # strides, in elements
-    plane_slot,
-    scale_slot,
-    center_slot,
+    k,  # [B, 1, D], with the stride of a row
+    planes,  # latents and scales [S, 1, C, ...], each with the stride of a slot
+    centers,  # float32 [S, 1, D + E D], with the stride of a slot
+    rows,
     STORE: tl.constexpr,  # of `encode_vector`
     PACK: tl.constexpr,  # elements of a latent in a stored one
     SCALES: tl.constexpr,  # of a group
@@ -31,19 +24,19 @@ def write_latent(
     STAGES: tl.constexpr,  # and of the last one
 ):
     group, row = tl.program_id(0), tl.program_id(1)
-    if tl.load(live_at + row) == 0:
+    if tl.load(rows.live + row) == 0:
         return
     GROUPS: tl.constexpr = (WIDTH + GROUP - 1) // GROUP
     LAST: tl.constexpr = WIDTH - (GROUPS - 1) * GROUP
-    slot, entry = tl.load(slot_at + row).to(tl.int64), tl.load(entry_at + row)
+    slot, entry = tl.load(rows.slot + row).to(tl.int64), tl.load(rows.entry + row)
     first = group * GROUP
-    k, center = k_at + row * k_row + first, centers_at + slot * center_slot + first
-    latents = latents_at + slot * plane_slot + entry * (WIDTH // PACK) + first // PACK
-    scales = scales_at + slot * scale_slot + (entry * GROUPS + group) * SCALES
+    vector, center = k[0] + row * k[1] + first, centers[0] + slot * centers[1] + first
+    latents = planes[0][0] + slot * planes[0][1] + entry * (WIDTH // PACK) + first // PACK
+    scales = planes[1][0] + slot * planes[1][1] + (entry * GROUPS + group) * SCALES
     if group < GROUPS - 1:
-        _write_group(k, center, latents, scales, STORE, GROUP, GROUP, WHOLE_STAGES)
+        _write_group(vector, center, latents, scales, STORE, GROUP, GROUP, WHOLE_STAGES)
     else:
-        _write_group(k, center, latents, scales, STORE, LAST, LAST_COLUMNS, STAGES)
+        _write_group(vector, center, latents, scales, STORE, LAST, LAST_COLUMNS, STAGES)
 
 
 @triton.jit

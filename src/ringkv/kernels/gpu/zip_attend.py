@@ -18,12 +18,13 @@ from ringkv.base.zip_sizes import CHUNK
 from ringkv.kernels.gpu.append_token import append_token
 from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_chunks import attend_chunks
-from ringkv.kernels.gpu.decode_attend import LOG2_E, MIN_ROWS, Attended, empty_parts, merged, tile
 from ringkv.kernels.gpu.encoded_attend import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
-from ringkv.kernels.gpu.merge_splits import all_splits
-from ringkv.kernels.gpu.tiling import Tile, Tiling, chip, split
+from ringkv.kernels.gpu.readings import ALL_SPLITS
+from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
-from ringkv.kernels.zip_slots import TENSORS, ZipSlots
+from ringkv.kernels.zip_slots import ZipSlots
 
 WORD, RANGE = torch.int16, torch.int32
 NIBBLES, HALF_BYTES = 4, 2  # of a word; of a float16
@@ -40,6 +41,14 @@ class Cut(NamedTuple):
     low: Tiling
 
 
+class Part(NamedTuple):
+    """Where results of some entries go: to splits from `first` on."""
+
+    cut: Tiling
+    first: int
+    parts: Attended
+
+
 class Run(NamedTuple):
     """The entries of slots that have as many bits. first: of their values' ranges."""
 
@@ -49,39 +58,29 @@ class Run(NamedTuple):
     first: int
 
 
-class Step(NamedTuple):
-    """What all kernels of a step take: q [B, H, G, D], and slot, live int32 [B]. scale: times log2(e)."""
-
-    q: Tensor
-    slots: ZipSlots
-    slot: Tensor
-    live: Tensor
-    scale: float
-
-
-def decode_attend_zip(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float, cut: Cut | None = None) -> Attended:
+def decode_attend(step: Step, cut: Tiling | None) -> Attended:
     """See `kernels.decode_attend_zip`, whose reference is the contract. `cut` replaces `usual_cut`.
 
     A head's part of each tensor of the slots is contiguous, and heads and slots follow each other.
     """
-    slots, (slot, live, scale) = ZipSlots(*others[:TENSORS]), others[TENSORS:]  # type: ignore[arg-type]
-    assert isinstance(slot, Tensor)
-    assert isinstance(live, Tensor)
+    slots = ZipSlots(*step.slots.planes)
     assert all(tensor.is_contiguous() for tensor in slots)
-    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
-    append(k, v, slots, slot, live)
-    return attend(Step(q, slots, slot, live, float(scale) * LOG2_E), cut or usual_cut(q, slots))
+    append(step, slots)
+    return attend(step, slots, Cut(cut, cut) if cut else usual_cut(step.q, slots))
 
 
-def append(k: Tensor, v: Tensor, slots: ZipSlots, slot: Tensor, live: Tensor) -> None:
+def append(step: Step, slots: ZipSlots) -> None:
     """Add k, v [B, H, D] to the slots of rows with live tokens."""
+    k, v = step.k, step.v
+    assert k is not None
+    assert v is not None
     rows, heads, width = k.shape
     append_token[heads, rows](
         k,
         v,
         *slots,
-        slot,
-        live,
+        step.rows.slot,
+        step.rows.live,
         *k.stride()[:2],
         *v.stride()[:2],
         heads,
@@ -96,16 +95,16 @@ def append(k: Tensor, v: Tensor, slots: ZipSlots, slot: Tensor, live: Tensor) ->
     )
 
 
-def attend(step: Step, cut: Cut) -> Attended:
+def attend(step: Step, slots: ZipSlots, cut: Cut) -> Attended:
     """Attend to all that the slots hold, and add what the buffers' keys get to `attention`."""
-    high, low = runs(step.slots)
-    whole = replace(cut.high, splits=1 + cut.high.splits + cut.low.splits)
-    parts = empty_parts(step.q, whole)
-    _attend_buffer(step, parts)
-    _attend_run(step, high, cut.high, 1, parts)
-    _attend_run(step, low, cut.low, 1 + cut.high.splits, parts)
-    out, lse = merged(step.q, *parts, step.live, whole, count=all_splits)
-    _note_attention(step, lse)
+    high, low = runs(slots)
+    every = replace(cut.high, splits=1 + cut.high.splits + cut.low.splits)
+    parts = empty_parts(step.q, every.splits)
+    _attend_buffer(step, slots, parts)
+    _attend_run(step, slots, high, Part(cut.high, 1, parts))
+    _attend_run(step, slots, low, Part(cut.low, 1 + cut.high.splits, parts))
+    out, lse = merged(step.q, parts, step.rows, every, reading=ALL_SPLITS)
+    _note_attention(step, slots, lse)
     return out, lse
 
 
@@ -115,20 +114,20 @@ def runs(slots: ZipSlots) -> tuple[Run, Run]:
     return high, Run(LOW_BITS, slots.low_keys, slots.low_values, slots.high_keys.shape[2])
 
 
-def _attend_buffer(step: Step, parts: Attended) -> None:
+def _attend_buffer(step: Step, slots: ZipSlots, parts: Attended) -> None:
     """Write the results for plain entries as those of split 0."""
-    (rows, heads, queries, width), padded, slots = step.q.shape, tile(step.q), step.slots
+    (rows, heads, queries, width), padded = step.q.shape, tile(step.q)
     blocks = triton.cdiv(queries, padded.rows)
     attend_buffer[heads * blocks, rows](
         step.q,
         slots.plain_keys,
         slots.plain_values,
         slots.counts,
-        step.slot,
-        step.live,
-        *parts,
+        step.rows.slot,
+        step.rows.live,
+        parts,
         *step.q.stride()[:3],
-        step.scale,
+        step.scale * LOG2_E,
         heads,
         queries,
         slots.plain_keys.shape[2],
@@ -143,9 +142,9 @@ def _attend_buffer(step: Step, parts: Attended) -> None:
     )
 
 
-def _attend_run(step: Step, run: Run, cut: Tiling, first_split: int, parts: Attended) -> None:
-    """Write the results for entries with as many bits as those of splits from `first_split` on."""
-    (rows, heads, queries, width), padded, slots = step.q.shape, chunk_tile(step.q, run), step.slots
+def _attend_run(step: Step, slots: ZipSlots, run: Run, to: Part) -> None:
+    """Write the results for entries with as many bits."""
+    (rows, heads, queries, width), padded, cut = step.q.shape, chunk_tile(step.q, run), to.cut
     blocks = triton.cdiv(queries, padded.rows)
     attend_chunks[cut.splits, heads * blocks, rows](
         step.q,
@@ -155,19 +154,19 @@ def _attend_run(step: Step, run: Run, cut: Tiling, first_split: int, parts: Atte
         slots.value_factors,
         slots.value_ranges.view(RANGE),
         slots.counts,
-        step.slot,
-        step.live,
-        *parts,
+        step.rows.slot,
+        step.rows.live,
+        to.parts,
         *step.q.stride()[:3],
-        step.scale,
+        step.scale * LOG2_E,
         heads,
         queries,
         run.keys.shape[2],
         slots.value_ranges.shape[2],
         run.first,
         slots.key_channels.shape[2],
-        parts[0].shape[2],
-        first_split,
+        to.parts[0].shape[2],
+        to.first,
         blocks,
         ROWS=padded.rows,
         WIDTH=width,
@@ -181,18 +180,18 @@ def _attend_run(step: Step, run: Run, cut: Tiling, first_split: int, parts: Atte
     )
 
 
-def _note_attention(step: Step, lse: Tensor) -> None:
-    (rows, heads, queries, width), padded, slots = step.q.shape, tile(step.q), step.slots
+def _note_attention(step: Step, slots: ZipSlots, lse: Tensor) -> None:
+    (rows, heads, queries, width), padded = step.q.shape, tile(step.q)
     note_attention[heads, rows, triton.cdiv(CHUNK, BUFFER_BLOCK)](
         step.q,
         slots.plain_keys,
         slots.attention,
         slots.counts,
-        step.slot,
-        step.live,
+        step.rows.slot,
+        step.rows.live,
         lse,
         *step.q.stride()[:3],
-        step.scale,
+        step.scale * LOG2_E,
         heads,
         queries,
         slots.plain_keys.shape[2],

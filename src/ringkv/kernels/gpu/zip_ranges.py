@@ -10,9 +10,9 @@ D elements of a vector.
 import triton
 import triton.language as tl
 
+from ringkv.kernels.constants import OUTWARD as _OUTWARD
 from ringkv.kernels.gpu.encode_vector import MAX_HALF, clamp, half_scale, rounded
 from ringkv.kernels.gpu.nibbles import elements_of
-from ringkv.kernels.zip_codes import OUTWARD as _OUTWARD
 
 UP, DOWN = tl.constexpr(1 + _OUTWARD), tl.constexpr(1 - _OUTWARD)
 

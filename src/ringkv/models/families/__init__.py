@@ -1,0 +1,4 @@
+"""A file for each family: it reads the family's configuration and builds its layers.
+
+Others import `registry`.
+"""

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ringkv.base.router import Router
 from ringkv.models.base import ModelConfig
-from ringkv.models.experts import Experts, Router
+from ringkv.models.experts import Experts
 from ringkv.models.families.routers import corrected_router, first_dense, grouped_router
 from ringkv.models.fields import Raw, count, flag
 from ringkv.models.latent import LatentAttention

@@ -7,8 +7,8 @@ and values; of 26B-A4B each layer has experts beside its feed-forward.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ringkv.base.router import Router
 from ringkv.models.base import LOCAL, SHARED
-from ringkv.models.experts import Router
 from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.overrides import global_heads
 from ringkv.models.families.routers import EXPERTS, checked

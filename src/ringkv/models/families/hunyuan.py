@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.router import Router
 from ringkv.base.shown import shown
-from ringkv.models.experts import Experts, Router
+from ringkv.models.experts import Experts
 from ringkv.models.families.llama import Llama, share_factor
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.fields import Raw, count, decimal, flag, table
@@ -73,7 +74,7 @@ class FirstHunYuan:
             return replace(HunYuan.read({**given, "num_experts": None}, generation), architecture=FIRST)
         config = HunYuanMoe.read(given, generation)
         router = config.experts.router  # one expert keeps the weight that softmax gives it
-        experts = replace(config.experts, router=replace(router, normalised=router.chosen > 1))
+        experts = replace(config.experts, router=router._replace(normalised=router.chosen > 1))
         return replace(config, architecture=FIRST, experts=experts)
 
 

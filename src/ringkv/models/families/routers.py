@@ -1,8 +1,8 @@
 """Routers and dense layers of mixtures of experts, read from config.json. No torch."""
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.router import Router
 from ringkv.base.shown import shown
-from ringkv.models.experts import Router
 from ringkv.models.fields import Raw, count, decimal, flag
 
 EXPERTS = ("num_experts", "num_local_experts")
@@ -27,7 +27,7 @@ def corrected_router(raw: Raw) -> Router:
         Router(
             count(raw, "n_routed_experts"),
             count(raw, "num_experts_per_tok"),
-            score="sigmoid",
+            is_sigmoid=True,
             normalised=flag(raw, "norm_topk_prob", True),
             scale=decimal(raw, "routed_scaling_factor", 1.0),
             groups=count(raw, "n_group", 1),

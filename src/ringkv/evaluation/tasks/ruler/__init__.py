@@ -1,0 +1,4 @@
+"""RULER's tasks.
+
+Others import `needles` and `suite`.
+"""

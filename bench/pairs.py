@@ -1,0 +1,98 @@
+"""pairs: how many pairs of features work together, and what does not, for docs/formats.md.
+
+    python -m bench.pairs     print the numbers of pairs that an engine runs, at an earlier commit and now
+
+Features of one setting, or of one model, exclude each other and are no pair. A feature that needs another one is
+refused with what the other one is refused with.
+"""
+
+from collections.abc import Collection, Mapping
+from itertools import combinations
+
+from bench.arguments import command_line, report
+from ringkv.base.cannot import CANNOT, INSTEAD, Feature
+
+Features = frozenset[Feature]
+COMMIT = "f512e044"
+NO_LONGER_REFUSED: tuple[tuple[Feature, Feature], ...] = (
+    ("ragged heads", "int8"),
+    ("ragged heads", "int4"),
+    ("pages", "int4"),
+    ("reviews", "int8"),
+    ("reviews", "int4"),
+)
+"""Pairs that models/slot_formats.py refused at COMMIT beside those of CANNOT: `_check_heads` and `_check_reviewed` took
+plain slots alone, and `_check_pages` plain and int8 ones."""
+NEEDS: Mapping[Feature, Features] = {
+    "estimate": frozenset({"pages"}),
+    "tier on disk": frozenset({"pages"}),
+    "tier in host memory": frozenset({"pages", "cuda"}),
+}
+OF_ONE_SETTING: tuple[Features, ...] = (
+    frozenset({"zipcache", "int8", "int4"}),
+    frozenset({"selector weighs", "selector joins heads", "selector prefills twice"}),
+    frozenset({"tier on disk", "tier in host memory"}),
+    frozenset({"pages", "reviews", "every token"}),
+    frozenset({"latents", "shared caches", "only windows", "some windows"}),
+)
+
+
+def complete(features: Collection[Feature]) -> Features:
+    """Return features with those that they need."""
+    return frozenset(features).union(*(NEEDS.get(feature, frozenset()) for feature in features))
+
+
+def exclude(*features: Feature) -> bool:
+    """Whether some of the features are of one setting, so that nobody can ask for them together."""
+    return any(len(complete(features) & setting) > 1 for setting in OF_ONE_SETTING)
+
+
+def pairs() -> list[tuple[Feature, Feature]]:
+    """Return all pairs that somebody can ask for."""
+    every = combinations(INSTEAD, 2)
+    return [(first, second) for first, second in every if not exclude(first, second) and not _is_needed(first, second)]
+
+
+def refusal(features: Collection[Feature], refused: Collection[Features] = tuple(CANNOT)) -> Features | None:
+    """Return the entry of the table that refuses some features; None if they work together."""
+    return next((together for together in refused if together <= complete(features)), None)
+
+
+def working(refused: Collection[Features]) -> int:
+    """Return the number of pairs that work."""
+    return sum(refusal(pair, refused) is None for pair in pairs())
+
+
+def before() -> list[Features]:
+    """Return what was refused at COMMIT."""
+    return [*CANNOT, *map(frozenset, NO_LONGER_REFUSED)]
+
+
+def table() -> str:
+    """Return the Markdown table of what does not go together."""
+    lines = ["| feature | not implemented with | impossible with |", "|---|---|---|"]
+    for feature in INSTEAD:
+        cells: dict[str, list[str]] = {"missing": [], "impossible": []}
+        for features, cannot in CANNOT.items():
+            first, *others = (name for name in INSTEAD if name in features)
+            if first == feature:
+                cells[cannot.kind].append(" and ".join(others))
+        if any(cells.values()):
+            lines.append(f"| {feature} | {', '.join(cells['missing'])} | {', '.join(cells['impossible'])} |")
+    return "\n".join(lines)
+
+
+def _is_needed(first: Feature, second: Feature) -> bool:
+    return second in NEEDS.get(first, ()) or first in NEEDS.get(second, ())
+
+
+def main() -> None:
+    command_line(__doc__, "python -m bench.pairs").parse_args()
+    count = len(pairs())
+    report(
+        f"of {count} pairs of features, {working(before())} worked at {COMMIT}, and {working(tuple(CANNOT))} work now"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""review: slots lose the N entries with the lowest scores, every N generated tokens (Scissorhands).
+
+L layers of a group, R rows, H key-value heads, G query heads each, C entries per row, n live ones, N queries, D
+elements of each.
+A slot keeps its last N queries, and a review computes their attention in plain torch between steps, one slot at a time.
+So decode attention is unchanged, and what a slot keeps does not depend on its neighbours. Layers are scored in turn, so
+that no step waits for all of them. They evict together once the slot is due, because they share a layout.
+"""
+
+import torch
+from torch import Tensor
+
+from ringkv.base.cache_spec import HISTORY
+from ringkv.base.kv import KVChoice, Layout
+from ringkv.cache.body import Body
+from ringkv.cache.filling import decode
+from ringkv.cache.watching.evict import evict, evict_first_keys, fixed, lowest
+from ringkv.cache.watching.ledger import Ledger, attention
+from ringkv.cache.watching.scissorhands import score
+
+Leaving = dict[int, Tensor]
+"""Of a row that is reviewed: by layer, the entries that were selected to be evicted, int64 [H, N], until they are."""
+
+
+def review(body: Body, row: int, layout: Layout, seen: int, choice: KVChoice, leaving: Leaving) -> None:
+    """Score the layers of a row whose turn it is, and evict of all layers if the row is full; in place.
+
+    seen: tokens that the row has seen. leaving: what earlier calls selected; in place.
+    """
+    assert layout.layers == len(body.group.layers), "the layout is that of another group"
+    due = seen + layout.until_due(seen)
+    first = max(layout.prompt, seen - HISTORY * layout.review)
+    for layer in layout.scored(seen):
+        ledger = _observed(body, layer, row, layout, seen)
+        if layout.is_full(due):
+            is_fixed = fixed(ledger.positions, layout, due, choice)
+            leaving[layer] = lowest(score(ledger, first, seen, choice.reading), is_fixed, layout.review)
+    if layout.is_full(seen):
+        _evict(body, row, layout.capacity, leaving)
+
+
+def _observed(body: Body, layer: int, row: int, layout: Layout, seen: int) -> Ledger:
+    """Return the ledger of a layer's live entries, with the tokens since its last turn noted in place."""
+    live, newest = layout.live(seen), layout.unscored(seen)
+    ledger = Ledger(*(tensor[layer, row, :, :live] for tensor in _noted(body)))
+    ledger.append(newest, seen)
+    queries = _newest_queries(body, layer, row, layout, range(seen - newest, seen))
+    ledger.note(attention(queries, _keys(body, layer, row, live), body.group.spec.scale), seen)
+    return ledger
+
+
+def _keys(body: Body, layer: int, row: int, live: int) -> Tensor:
+    """Return the keys [H, n, D] of a layer's live entries, decoded if they are encoded."""
+    layers, centers = slice(layer, layer + 1), body.slots.centers
+    stored = [tensor[layers, row, :, :live] for tensor in body.key_tensors]
+    return decode(body.group.spec.key, stored, None if centers is None else centers[layers, row])[0]
+
+
+def _newest_queries(body: Body, layer: int, row: int, layout: Layout, positions: range) -> Tensor:
+    """Return [H, G, W, D], the queries of the tokens at the last W positions.
+
+    A review between them moves their entries, not their queries.
+    """
+    assert body.slots.queries is not None
+    queries = body.slots.queries[layer, row]
+    places = [layout.entry(position) % (len(queries) - 1) for position in positions]
+    return queries[torch.tensor(places, device=body.device)].permute(1, 2, 0, 3)
+
+
+def _evict(body: Body, row: int, entries: int, leaving: Leaving) -> None:
+    centers, width = body.slots.centers, body.group.spec.key.width
+    for layer in range(len(body.group.layers)):
+        gone = leaving.pop(layer)
+        evict([tensor[layer, row, :, :entries] for tensor in (*body.planes, *_noted(body))], gone)
+        if centers is not None:
+            evict_first_keys(centers[layer, row].unflatten(-1, (-1, width))[:, 1:], gone, entries)
+
+
+def _noted(body: Body) -> Ledger:
+    assert body.noted is not None, "nothing watches these rows"
+    return body.noted

@@ -1,0 +1,181 @@
+"""Slots: what decode attention reads and writes. A slot is an encoding of its vectors times a reading of its entries.
+
+B rows of a step, S slots, H key-value heads, G query heads each, C entries per slot in P pages, R places for pages on
+the device, D elements of a vector.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+from torch import Tensor
+
+from ringkv.base.cache_spec import PlaneFormat
+
+Allocate = Callable[..., Tensor]
+"""Makes a tensor from a shape and an optional `dtype`; it decides the device, the initial contents and the plain dtype.
+"""
+
+
+class Rows(NamedTuple):
+    """The slot of each row of a step, the entry that its new token takes, and its live entries; int32 [B] each.
+
+    live includes the new token. A row with live 0 is free. No two rows share a slot.
+    """
+
+    slot: Tensor
+    entry: Tensor
+    live: Tensor
+
+
+class Residents(NamedTuple):
+    """Pages on the device of slots whose planes are in the host's memory.
+
+    keys, values [S, H, R * page, D]. place_of int32 [S, H, P]: the place of each page, or -1. page_in int32 [S, H, R]:
+    the page in each place, or -1; the maps are inverse. fetched int32 [S, H]: pages that steps copied from the host.
+    """
+
+    keys: Tensor
+    values: Tensor
+    place_of: Tensor
+    page_in: Tensor
+    fetched: Tensor
+
+
+class Pages(NamedTuple):
+    """A reading: at most so many pages of each head, those whose digests promise the most attention.
+
+    digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, minus their center if they have one,
+    written with the last entry of a page. pins float32 [S, H, P]: infinite for pinned pages, else -inf. counts int32
+    [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one among them; and
+    whether digests are means instead of bounds. means float32 [S, H, MEANS, D]: other pages are estimated, see
+    `add_unread_pages`; None: they count nothing. residents: None if all pages are where steps read them.
+    """
+
+    digests: Tensor
+    pins: Tensor
+    counts: Tensor
+    means: Tensor | None = None
+    residents: Residents | None = None
+
+
+class Ragged(NamedTuple):
+    """A reading: heads have different numbers of entries, in planes [S, 1, E, ...] that all heads of all layers divide.
+
+    places int32 [S, H, 2]: the first entry of a head, and how many more entries than `live` it has. They are before the
+    ring, so that the head's new token goes that much further than `entry`, too.
+    """
+
+    places: Tensor
+
+
+class Slots(NamedTuple):
+    """The slots of one layer. All but centers, pins, counts and places change in place.
+
+    planes: the tensors of the keys' plane [S, H, C, ...], then those of the values', which latents do not have; see
+    `Encoding.parts`. centers: float32 [S, H, (1 + E) D], what is subtracted from a slot's keys, and its first E keys
+    minus that, or NO_KEY; None if the encoding has none. reading: None if a step reads all live entries. queries
+    [S, N + 1, H, G, D]: the last queries of each slot, see `keep_queries`; None if nothing watches the slots.
+    """
+
+    encoding: PlaneFormat
+    planes: tuple[Tensor, ...]
+    centers: Tensor | None = None
+    reading: Pages | Ragged | None = None
+    queries: Tensor | None = None
+
+    @property
+    def pages(self) -> list[Tensor]:
+        """Digests, pins, counts and, if there are any, means."""
+        if not isinstance(self.reading, Pages):
+            return []
+        *tensors, means, _ = self.reading
+        return tensors if means is None else [*tensors, means]
+
+    @property
+    def residents(self) -> list[Tensor]:
+        """The tensors of `Residents`."""
+        resident = self.reading.residents if isinstance(self.reading, Pages) else None
+        return list(resident or ())
+
+    @property
+    def places(self) -> Tensor | None:
+        """The places of ragged heads: an argument of the operator."""
+        return self.reading.places if isinstance(self.reading, Ragged) else None
+
+    @property
+    def arguments(self) -> tuple[list[Tensor], Tensor | None, Tensor | None, int, int]:
+        """The tensors in one list, centers, places, and how many tensors are of pages and of residents."""
+        pages, residents = self.pages, self.residents
+        return [*self.planes, *pages, *residents], self.centers, self.places, len(pages), len(residents)
+
+
+def reading_of(places: Tensor | None, pages: Sequence[Tensor], residents: Sequence[Tensor]) -> Pages | Ragged | None:
+    """Return the reading that the operator's arguments describe."""
+    if places is not None:
+        return Ragged(places)
+    if not pages:
+        return None
+    digests, pins, counts, *means = pages
+    return Pages(digests, pins, counts, means[0] if means else None, Residents(*residents) if residents else None)
+
+
+_LEAVES = Tensor, frozenset
+"""A tensor, or in the form of slots the dimensions of one that differ between engines."""
+_DYNAMIC: Mapping[str, tuple[int, ...]] = {
+    "centers": (0,),
+    "counts": (0,),
+    "means": (0,),
+    "fetched": (0,),
+    "places": (0,),
+    "queries": (0, 1),
+}
+_SLOTS_AND_ENTRIES = 0, 2
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def form(slots: T) -> T:
+    """Return slots, a NamedTuple, with the dynamic dimensions of each tensor in its place: what graphs are made for."""
+    return cast(T, _form(slots, _SLOTS_AND_ENTRIES))
+
+
+def _form(node: Any, dynamic: tuple[int, ...]) -> Any:
+    if isinstance(node, Tensor):
+        return frozenset(dynamic)
+    if not isinstance(node, tuple):
+        return node
+    names = getattr(node, "_fields", ("",) * len(node))
+    parts = [_form(part, _DYNAMIC.get(name, dynamic)) for name, part in zip(names, node, strict=True)]
+    return _like(node, parts)
+
+
+def mapped(slots: T, function: Callable[[Tensor], Tensor]) -> T:
+    """Return slots with a function of each tensor in its place."""
+    return cast(T, _mapped(slots, function))
+
+
+def _mapped(node: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(node, tuple):
+        return _like(node, [_mapped(part, function) for part in node])
+    return function(node) if isinstance(node, Tensor) else node
+
+
+def flat(node: Any) -> tuple[Any, ...]:
+    """Return the leaves of slots, or of their form, in the order in which graphs take them as arguments."""
+    if isinstance(node, tuple):
+        return tuple(leaf for part in node for leaf in flat(part))
+    return (node,) if isinstance(node, _LEAVES) else ()
+
+
+def filled(form: T, tensors: Iterable[Tensor]) -> T:
+    """Invert `flat`: return slots of this form with these tensors."""
+    return cast(T, _filled(form, iter(tensors)))
+
+
+def _filled(node: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(node, tuple):
+        return _like(node, [_filled(part, tensors) for part in node])
+    return next(tensors) if isinstance(node, _LEAVES) else node
+
+
+def _like(node: tuple[Any, ...], parts: Sequence[Any]) -> Any:
+    return type(node)(*parts) if hasattr(node, "_fields") else tuple(parts)

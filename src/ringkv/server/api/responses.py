@@ -1,0 +1,328 @@
+"""POST /v1/responses: OpenAI's newer interface, for text. Nothing is stored: a request has the whole conversation."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from itertools import count
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from fastapi import APIRouter, Response
+from fastapi import Request as HTTPRequest
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from ringkv.base.errors import InvalidRequest, Unsupported
+from ringkv.base.events import FinishReason
+from ringkv.server.api.chat import default_max_tokens
+from ringkv.server.api.documents import answers
+from ringkv.server.api.message_builder import MessageBuilder
+from ringkv.server.protocol.errors import body_of
+from ringkv.server.protocol.stream import EventStream, named_event, until_disconnected
+from ringkv.server.run.answer import JSON, start
+from ringkv.server.run.generation import Outputs, OutputStream, TokenOutput
+from ringkv.server.run.grammars import grammar_of
+from ringkv.server.run.refusals import OF_COMPLETIONS, refuse_unsupported
+from ringkv.server.run.rendered_chat import RenderedChat
+from ringkv.server.run.requests import build_requests
+from ringkv.server.run.schemas import ChatBody, GenerationBody, Int64, ResponseFormat, SentMessage
+from ringkv.server.run.serving import Models, Serving
+from ringkv.server.run.usage import UsageCounter
+
+Name = Annotated[str, Field(max_length=64)]
+
+
+class TextFormat(BaseModel):
+    """`text.format`: like a chat's `response_format`, with the schema one level higher."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Name | None = None
+    document: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+
+
+class TextOptions(BaseModel):
+    format: TextFormat | None = None
+
+
+class ResponsesBody(GenerationBody):
+    prompt_field = "input"
+    format_field = "text"
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"input": "Name three rivers of Europe.", "temperature": 0}]}
+    )
+
+    input: str | Annotated[list[SentMessage], Field(min_length=1)]
+    instructions: str | None = None
+    parse_special_tokens: bool | None = None
+    max_output_tokens: Int64 | None = None
+    metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = None
+    text: TextOptions | None = None
+
+    @property
+    def format(self) -> ResponseFormat | None:
+        return _format(self.text)
+
+
+class ModelResponse(BaseModel):
+    """Response of /v1/responses; OpenAI's reference describes the other fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    status: Literal["completed", "incomplete"]
+    output: list[dict[str, Any]]
+    usage: dict[str, Any]
+
+
+# Fields that this endpoint refuses in addition -> the values, besides null, that have no effect.
+UNSUPPORTED_HERE: Mapping[str, tuple[Any, ...]] = {
+    **OF_COMPLETIONS,
+    "background": (False,),
+    "conversation": (),
+    "include": ([],),
+    "logprobs": (False,),
+    "n": (1,),
+    "previous_response_id": (),
+    "prompt": (),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+# Other endpoints' field names -> this endpoint's.
+NAMES_HERE: Mapping[str, str] = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+}
+INCOMPLETE_REASONS: Mapping[FinishReason, str] = {"length": "max_output_tokens"}  # OpenAI has no reason for an abort
+
+
+def responses_router(models: Models) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/responses", responses=answers(ModelResponse))
+    async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
+        serving = models.find(body.model)
+        model = serving.name(body.model)
+        refuse_unsupported(body, UNSUPPORTED_HERE)
+        _refuse_other_names(body)
+        rendered = await asyncio.to_thread(_render, serving, body)
+        grammar = await grammar_of(serving, http, body)
+        builder = MessageBuilder(rendered.constrained_by(grammar).reader())
+        answer_id = f"resp_{uuid4().hex}"
+        formatter = ResponsesFormatter(answer_id, int(time.time()), model, request_fields(body), builder)
+        max_tokens = body.max_output_tokens
+        if max_tokens is None:
+            max_tokens = default_max_tokens(len(rendered.prompt), serving.engine.limits)
+        requests = build_requests(
+            serving, answer_id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
+        )
+        outputs, counter = start(serving, http, requests, continues=False)
+        if body.stream:
+            return EventStream(formatter.events(outputs, counter), done=b"", error=formatter.error)
+        return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
+
+    return router
+
+
+def _refuse_other_names(body: ResponsesBody) -> None:
+    for name, here in NAMES_HERE.items():
+        if (body.model_extra or {}).get(name) is not None:
+            raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
+
+
+def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
+    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of one of `messages`."""
+    try:
+        chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
+        return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
+    except InvalidRequest as error:
+        error.param = _param_here(error.param, before=1 if body.instructions else 0)
+        raise
+
+
+def _param_here(param: str | None, before: int) -> str | None:
+    """Return `input` for `messages`. before: number of messages that are not items of it."""
+    found = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", param or "")
+    if found is None:
+        return param
+    return "input" if found[1] is None else f"input[{int(found[1]) - before}]{found[2]}"
+
+
+def chat_messages(body: ResponsesBody) -> list[SentMessage]:
+    """Return the conversation as a chat's messages."""
+    first = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    if isinstance(body.input, str):
+        return [*first, {"role": "user", "content": body.input}]
+    return [*first, *(_message(item, number) for number, item in enumerate(body.input))]
+
+
+def _message(item: SentMessage, number: int) -> SentMessage:
+    """Convert an item of `input` to a chat's message."""
+    if item.get("type") not in (None, "message"):
+        text = f"input contains an item of type {item['type']!r}; only messages are supported"
+        raise Unsupported(text, f"input[{number}].type")
+    content = item.get("content")
+    if isinstance(content, list):
+        content = [_part(part) for part in content]
+    return {"role": item.get("role"), "content": content}
+
+
+def _part(part: Any) -> Any:
+    is_text = isinstance(part, dict) and part.get("type") in ("input_text", "output_text")
+    return {"type": "text", "text": part.get("text")} if is_text else part
+
+
+def _format(options: TextOptions | None) -> ResponseFormat | None:
+    format_ = options.format if options else None
+    if format_ is None:
+        return None
+    if format_.type == "json_schema" and format_.document is None:
+        raise InvalidRequest("text.format is json_schema without a schema; send one", "text")
+    if format_.type == "json_object":
+        return ResponseFormat.model_validate({"type": format_.type, "schema": format_.document})
+    schema = None if format_.document is None else {"name": format_.name, "schema": format_.document}
+    return ResponseFormat.model_validate({"type": format_.type, "json_schema": schema})
+
+
+def request_fields(body: ResponsesBody) -> dict[str, Any]:
+    """Return the request's fields that the response repeats."""
+    format_ = body.text.format if body.text else None
+    return {
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "text": {"format": format_.model_dump(by_alias=True, exclude_none=True) if format_ else {"type": "text"}},
+    }
+
+
+class ResponsesFormatter:
+    """Formats one answer, once. request_fields: fields of the request that the response repeats."""
+
+    def __init__(self, id: str, created: int, model: str, request_fields: JSON, builder: MessageBuilder) -> None:
+        self._id, self._created, self._model = id, created, model
+        self._request_fields, self._builder = request_fields, builder
+        self._numbers = count()
+
+    async def complete(self, stream: OutputStream, counter: UsageCounter) -> JSON:
+        outputs = []
+        async with aclosing(stream):
+            async for batch in stream:
+                outputs += _counted(batch, counter)
+        text = self._builder.complete(outputs)["content"] or ""
+        return self._response(text, outputs[-1], counter)
+
+    async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[bytes, None]:
+        """Yield named events, one text delta per token; those of a batch of tokens are joined."""
+        text, last = "", None
+        async with aclosing(stream):
+            async for batch in stream:
+                events = self._opening() if last is None else []
+                for output in _counted(batch, counter):
+                    delta, last = self._builder.delta(output).get("content") or "", output
+                    text += delta
+                    events.append(self._event("output_text.delta", **self._position, delta=delta, logprobs=[]))
+                yield _joined(events)
+        assert last is not None
+        yield _joined(self._closing(text, self._response(text, last, counter)))
+
+    def _closing(self, text: str, response: JSON) -> Sequence[JSON]:
+        (item,) = response["output"]
+        return [
+            self._event("output_text.done", **self._position, text=text, logprobs=[]),
+            self._event("content_part.done", **self._position, part=_text(text)),
+            self._event("output_item.done", output_index=0, item=item),
+            self._event(str(response["status"]), response=response),
+        ]
+
+    def error(self, error: Exception) -> bytes:
+        """Return the event of an error."""
+        body = body_of(error)["error"]
+        fields = {name: body[name] for name in ("code", "message", "param")}
+        return named_event({"type": "error", "sequence_number": next(self._numbers), **fields})
+
+    def _opening(self) -> list[JSON]:
+        response = self._envelope("in_progress", [])
+        return [
+            self._event("created", response=response),
+            self._event("in_progress", response=response),
+            self._event("output_item.added", output_index=0, item=self._item([], "in_progress")),
+            self._event("content_part.added", **self._position, part=_text("")),
+        ]
+
+    def _event(self, kind: str, **fields: Any) -> JSON:
+        return {"type": f"response.{kind}", "sequence_number": next(self._numbers), **fields}
+
+    def _response(self, text: str, last: TokenOutput, counter: UsageCounter) -> JSON:
+        assert last.finish is not None
+        reason = INCOMPLETE_REASONS.get(last.finish.reason)
+        status = "completed" if last.finish.reason == "stop" else "incomplete"
+        usage = counter.usage()
+        details = usage.get("prompt_tokens_details", {"cached_tokens": 0})
+        return self._envelope(status, [self._item([_text(text)], status)]) | {
+            "incomplete_details": {"reason": reason} if reason else None,
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": details,
+                "output_tokens": usage["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": self._builder.reasoning_tokens},
+                "total_tokens": usage["total_tokens"],
+                "kv": usage.get("kv"),
+            },
+        }
+
+    def _envelope(self, status: str, output: Sequence[JSON]) -> JSON:
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "model": self._model,
+            "output": list(output),
+            "error": None,
+            "incomplete_details": None,
+            "parallel_tool_calls": False,
+            "previous_response_id": None,
+            "tool_choice": "none",
+            "tools": [],
+            "usage": None,
+            **self._request_fields,
+        }
+
+    def _item(self, content: Sequence[JSON], status: str) -> JSON:
+        return {
+            "id": self._item_id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": list(content),
+        }
+
+    @property
+    def _position(self) -> JSON:
+        """Indices of the text within the output."""
+        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
+
+    @property
+    def _item_id(self) -> str:
+        return f"msg_{self._id.removeprefix('resp_')}"
+
+
+def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:
+    """Count a batch's outputs and return them."""
+    for one in batch:
+        counter.add(*one)
+    return [output for _, output in batch]
+
+
+def _joined(events: Sequence[JSON]) -> bytes:
+    return b"".join(map(named_event, events))
+
+
+def _text(text: str) -> JSON:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

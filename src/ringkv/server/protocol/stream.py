@@ -1,0 +1,114 @@
+"""EventStream: server-sent events in OpenAI's format. until_disconnected: work that ends when the client leaves."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ringkv.server.protocol.body_writer import direct_write
+from ringkv.server.protocol.errors import Disconnected, body_of, kind_of
+from ringkv.server.protocol.scope import CANCELLED, STREAM_ERROR
+
+START, STOP = b"data: ", b"\n\n"  # of an event
+DONE = b"data: [DONE]\n\n"
+# Line breaks that JSON does not escape and that some clients split at.
+BREAKS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
+_encoder = msgspec.json.Encoder()
+
+T = TypeVar("T")
+
+
+def one_line(data: Mapping[str, Any]) -> bytes:
+    """Encode JSON in one line, however a client splits lines."""
+    encoded = _encoder.encode(data)
+    if not encoded.isascii():
+        for char, escaped in BREAKS.items():
+            encoded = encoded.replace(char, escaped)
+    return encoded
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    """Encode one event."""
+    return START + one_line(data) + STOP
+
+
+def named_event(data: Mapping[str, Any]) -> bytes:
+    """Encode one event with an `event:` line that names its type."""
+    kind = data.get("type", "error")
+    return f"event: {kind}\n".encode() + event({"type": kind, **data})
+
+
+def error_event(error: Exception) -> bytes:
+    """Encode the event of an error after the first chunk."""
+    return event(body_of(error))
+
+
+class EventStream(Response):
+    """Sends events, which are joined if several come at once, then `done`.
+
+    Nothing is sent before the first event, so an earlier error has its own HTTP status; a later one becomes an event.
+    When the client disconnects, the generator of the events is closed.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        done: bytes = DONE,
+        error: Callable[[Exception], bytes] = error_event,
+    ) -> None:
+        """error: encodes an error that comes after the first event."""
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
+        self._events, self._done, self._error = events, done, error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_disconnected(receive, self._send_events(scope, send))
+        except Disconnected:
+            scope[CANCELLED] = True
+
+    async def _send_events(self, scope: Scope, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            first = await anext(events)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send(send, first)
+            write = direct_write(scope) or partial(_send, send)
+            try:
+                async for data in events:
+                    await write(data)
+            except Exception as error:
+                scope[STREAM_ERROR] = kind_of(error)
+                await _send(send, self._error(error))
+            await _send(send, self._done, more=False)
+
+
+async def _send(send: Send, data: bytes, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def until_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`. If the client disconnects first, cancel `work`, await it, and raise Disconnected."""
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Disconnected
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,150 @@
+"""Runs the requests of one HTTP call and returns one JSON body or an event stream.
+
+Chats and completions differ only in their `Formatter`.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Protocol
+
+from fastapi import Request as HTTPRequest
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
+from ringkv.base.request import Request
+from ringkv.server.protocol.keys import caller_of
+from ringkv.server.protocol.scope import ARRIVED, MODEL, USAGE_COUNTER
+from ringkv.server.protocol.stream import START, STOP, EventStream, one_line, until_disconnected
+from ringkv.server.run.admission import admitted, sent_by
+from ringkv.server.run.generation import OutputProcessor, OutputStream, TokenOutput, generate
+from ringkv.server.run.schemas import ChoicesBody, GenerationBody, StreamOptions
+from ringkv.server.run.serving import Serving
+from ringkv.server.run.usage import UsageCounter
+from ringkv.text.stream import TextStream
+
+JSON = dict[str, Any]
+
+
+class Formatter(Protocol):
+    """Formats one endpoint's answers. continues: the text continues its prompt, so it keeps a leading space."""
+
+    @property
+    def continues(self) -> bool: ...
+
+    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
+        """Return the body of a non-streamed answer with all choices."""
+        ...
+
+    @property
+    def head(self) -> JSON:
+        """The first fields of every chunk."""
+        ...
+
+    def choice(self, index: int, output: TokenOutput) -> JSON:
+        """Return a chunk's choice, for one token of the choice at `index`."""
+        ...
+
+    def usage(self, usage: JSON) -> JSON:
+        """Return the usage of a streamed answer, for the last chunk."""
+        ...
+
+
+async def answer(
+    serving: Serving, http: HTTPRequest, body: ChoicesBody, requests: Sequence[Sequence[Request]], formatter: Formatter
+) -> Response:
+    """Run all requests concurrently. `requests` has one group per prompt and one request per choice."""
+    outputs, counter = start(serving, http, requests, formatter.continues)
+    if body.stream:
+        return EventStream(chunks(outputs, formatter, counter, body.stream_options or StreamOptions()))
+    work = collect(outputs, formatter, counter, sum(map(len, requests)), body)
+    return JSONResponse(await until_disconnected(http.receive, work))
+
+
+def start(
+    serving: Serving, http: HTTPRequest, requests: Sequence[Sequence[Request]], continues: bool
+) -> tuple[OutputStream, UsageCounter]:
+    """Return the stream of all choices' outputs, and their usage counter. continues: as in `Formatter`."""
+
+    def processor(request: Request, is_first: bool) -> OutputProcessor:
+        detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
+        text_stream = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
+        meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
+        return OutputProcessor(request, text_stream, meter)
+
+    prompt_tokens = sum(len(group[0].tokens) for group in requests)
+    caller, passed = caller_of(http.scope), perf_counter() - http.scope[ARRIVED]
+    requests = [
+        [replace(sent_by(caller.label, one, passed), salt=caller.salt(one.salt)) for one in group] for group in requests
+    ]
+    outputs = generate(serving.engine, [[processor(one, one is group[0]) for one in group] for group in requests])
+    http.scope[MODEL] = serving.names[0]
+    counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, len(requests[0]))
+    return admitted(serving.admission, requests, outputs), counter
+
+
+async def collect(
+    outputs: OutputStream, formatter: Formatter, counter: UsageCounter, count: int, body: ChoicesBody
+) -> JSON:
+    """Return the body of a non-streamed answer, once all `count` choices are finished."""
+    choices: list[list[TokenOutput]] = [[] for _ in range(count)]
+    async with aclosing(outputs):
+        async for batch in outputs:
+            for index, output in batch:
+                counter.add(index, output)
+                choices[index].append(output)
+    return formatter.complete(best(choices, body), counter.usage())
+
+
+def best(choices: Sequence[Sequence[TokenOutput]], body: GenerationBody) -> list[Sequence[TokenOutput]]:
+    """Return the `n` of each prompt's `best_of` answers with the highest mean log-probability, best first."""
+    per_prompt = body.answers
+    if per_prompt == body.choices:
+        return list(choices)
+    groups = (choices[first : first + per_prompt] for first in range(0, len(choices), per_prompt))
+    kept = [one for group in groups for one in sorted(group, key=_mean_logprob, reverse=True)[: body.choices]]
+    return kept if body.logprob_count is not None else [[replace(o, logprob=None) for o in one] for one in kept]
+
+
+def _mean_logprob(outputs: Sequence[TokenOutput]) -> float:
+    values = [output.logprob.logprob for output in outputs if output.logprob is not None]
+    return sum(values) / max(1, len(values))
+
+
+async def chunks(
+    outputs: OutputStream, formatter: Formatter, counter: UsageCounter, options: StreamOptions
+) -> AsyncGenerator[bytes, None]:
+    """Yield events with one chunk per output, those of a batch joined.
+
+    With `include_usage` each chunk has `usage: null`, as OpenAI's do, or the usage so far.
+    """
+    envelope = Envelope(formatter.head)
+
+    def event(index: int, output: TokenOutput) -> bytes:
+        counter.add(index, output)
+        return envelope.event(formatter.choice(index, output), _usage_so_far(counter, options))
+
+    async with aclosing(outputs):
+        async for batch in outputs:
+            yield b"".join([event(*one) for one in batch])
+    if options.include_usage:
+        yield envelope.event(None, {"usage": formatter.usage(counter.usage())})
+
+
+def _usage_so_far(counter: UsageCounter, options: StreamOptions) -> JSON:
+    if options.continuous_usage_stats:
+        return {"usage": counter.usage()}
+    return {"usage": None} if options.include_usage else {}
+
+
+class Envelope:
+    """The fields that all chunks of a streamed answer have, encoded once. fields: those before `choices`."""
+
+    def __init__(self, fields: JSON) -> None:
+        self._head = START + one_line(fields).removesuffix(b"}") + b',"choices":['
+
+    def event(self, choice: JSON | None, rest: JSON) -> bytes:
+        """Return the event of a chunk with one choice, or none, and the fields after `choices`."""
+        encoded = b"" if choice is None else one_line(choice)
+        return self._head + encoded + (b"]," + one_line(rest)[1:] if rest else b"]}") + STOP

@@ -1,0 +1,124 @@
+"""Turns engine events into token outputs, one per generated token."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
+from ringkv.base.failure import Failure, revive
+from ringkv.base.request import Request
+from ringkv.server.run.channel import EngineChannel
+from ringkv.server.run.metrics import Meter
+from ringkv.text.stream import TextStream
+
+
+@dataclass(frozen=True)
+class Finish:
+    reason: FinishReason
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class TokenOutput:
+    """What one generated token adds to a choice.
+
+    token: None only if the choice ends after its last token was sent.
+    text: may be empty: half a code point, the possible start of a stop string, an end of sequence.
+    offset: characters of the choice's tokens before this one.
+    prompt_logprobs: of the prompt's tokens except the first; only in the first output.
+    finish: only in the last output.
+    """
+
+    token: int | None
+    text: str
+    offset: int
+    is_first: bool
+    logprob: TokenLogprob | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+Outputs = Sequence[tuple[int, TokenOutput]]
+"""Pairs of a choice's index and its next output."""
+
+OutputStream = AsyncGenerator[Outputs, None]
+"""Outputs as they arrive; never an empty sequence."""
+
+
+class OutputProcessor:
+    """Turns one request's events into outputs. stopped: a stop string was found, so the request can be cancelled."""
+
+    def __init__(self, request: Request, text_stream: TextStream, meter: Meter) -> None:
+        self.request = request
+        self._text_stream, self._meter = text_stream, meter
+        self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
+        self._last: TokenOutput | None = None  # the output that ends the choice; it is sent with its Finished event
+        self._count = 0
+        self.stopped = False
+
+    def process(self, event: Event) -> TokenOutput | None:
+        """Return the output that can be sent now. Raises the error of a Failed event."""
+        match event:
+            case Token():
+                return None if self.stopped else self._token(event)  # it was in flight when we cancelled
+            case Scored():
+                self._prompt_logprobs += event.logprobs
+                return None
+            case Finished():
+                self._meter.finished(event.usage)
+                return self._finished(event)
+            case Failed():
+                raise revive(Failure(event.kind, event.message, event.param))
+
+    def _token(self, event: Token) -> TokenOutput | None:
+        self._meter.token()
+        self._count += 1
+        offset = self._text_stream.length
+        text = "" if self.request.ends_at(event.token, self._count) else self._text_stream.push(event.token)
+        self.stopped = self._text_stream.stopped is not None
+        prompt_logprobs = self._prompt_logprobs if self._count == 1 else ()
+        output = TokenOutput(event.token, text, offset, self._count == 1, event.logprob, prompt_logprobs)
+        if not (self.stopped or event.is_last):
+            return output
+        self._last = output
+        return None
+
+    def _finished(self, event: Finished) -> TokenOutput:
+        """Return the last output: the text held back, the finish reason, and a usage that counts the tokens sent."""
+        reason = "stop" if self.stopped else event.reason
+        output = self._last or TokenOutput(None, "", self._text_stream.length, self._count == 0)
+        usage = replace(event.usage, completion_tokens=self._count)
+        return replace(output, text=output.text + self._text_stream.finish(), finish=Finish(reason, usage))
+
+
+async def generate(engine: EngineChannel, groups: Sequence[Sequence[OutputProcessor]]) -> OutputStream:
+    """Run requests, those of a group on one prompt, and yield their outputs. A choice's index counts over all groups.
+
+    The first error ends all. Closing the generator cancels the requests that still run.
+    """
+    processors = [processor for group in groups for processor in group]
+    indices = {processor.request.id: index for index, processor in enumerate(processors)}
+    requests = [[processor.request for processor in group] for group in groups]
+    async with aclosing(engine.submit(requests)) as batches:
+        async for events in batches:
+            outputs: list[tuple[int, TokenOutput]] = []
+            try:
+                for event in events:
+                    index = indices[event.request_id]
+                    if (output := _process(engine, processors[index], event)) is not None:
+                        outputs.append((index, output))
+            except Exception:
+                if outputs:
+                    yield outputs
+                raise
+            if outputs:
+                yield outputs
+
+
+def _process(engine: EngineChannel, processor: OutputProcessor, event: Event) -> TokenOutput | None:
+    """Return an event's output. Cancels the request if a stop string is complete now."""
+    was_stopped = processor.stopped
+    output = processor.process(event)
+    if processor.stopped and not was_stopped:
+        engine.cancel(event.request_id)
+    return output

@@ -1,0 +1,132 @@
+"""Builds an answer's grammar from `response_format`, `structured_outputs`, `guided_*` and required tool calls."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fastapi import Request as HTTPRequest
+
+from ringkv.base.errors import InvalidRequest, QueueFull
+from ringkv.server.protocol.stream import until_disconnected
+from ringkv.server.run.rendered_chat import AllowedCalls
+from ringkv.server.run.schemas import GenerationBody, ResponseFormat
+from ringkv.server.run.serving import Serving
+from ringkv.text import grammar
+
+GUIDED = "guided_"  # prefix of vLLM's older fields for the same kinds
+
+
+async def grammar_of(
+    serving: Serving, http: HTTPRequest, body: GenerationBody, calls: AllowedCalls | None = None
+) -> str:
+    """Return the grammar of an answer, "" if it is unconstrained. calls: tools that the answer may or must call.
+
+    A required tool call is the whole answer and overrides `response_format`. The grammar is checked here, so that
+    the engine never gets a bad one. Raises InvalidRequest, QueueFull if too many wait for their check, and
+    Disconnected.
+    """
+    try:
+        grammars = await asyncio.to_thread(_all_grammars, body, calls)
+    except RecursionError as error:
+        raise InvalidRequest(
+            "a schema is nested too deeply; flatten it", "tools" if calls else body.format_field
+        ) from error
+    if len(grammars) > 1:
+        fields = " and ".join(field for field, _ in grammars)
+        raise InvalidRequest(f"{fields} each constrain the answer; send only one of them", grammars[1][0])
+    for field, one in grammars:
+        try:
+            await until_disconnected(http.receive, _check(serving, one))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{field}: {error}", field) from error
+    return grammars[0][1] if grammars else ""
+
+
+async def _check(serving: Serving, one: str) -> None:
+    try:
+        check = serving.guides.check_soon(one)
+    except QueueFull:
+        serving.metrics.server.rejected("queue_grammars")
+        raise
+    try:
+        await asyncio.wrap_future(check)
+    finally:
+        serving.guides.give_up(check)
+
+
+def _all_grammars(body: GenerationBody, calls: AllowedCalls | None) -> list[tuple[str, str]]:
+    return [*_of_calls(calls), *_of_format(body, calls), *_of_extensions(body)]
+
+
+def _of_calls(calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:
+    if calls and calls.required:
+        yield "tool_choice", calls.format.grammar(calls.schemas)
+
+
+def _of_format(body: GenerationBody, calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:
+    """Yield the grammar of OpenAI's field. If tools may be called, it allows a call instead of the document."""
+    format_ = body.format
+    if format_ is None or format_.type == "text" or (calls and calls.required):
+        return
+    field = body.format_field
+    schema = _schema_of(format_, field)
+    yield field, calls.format.grammar(calls.schemas, schema) if calls else grammar.json_schema(schema, field)
+
+
+def _of_extensions(body: GenerationBody) -> Iterator[tuple[str, str]]:
+    """Yield the grammars of vLLM's fields. False has no effect."""
+    for kind, value in (body.structured_outputs or {}).items():
+        if value is not None and value is not False:
+            yield "structured_outputs", _grammar_for(kind, value, "structured_outputs")
+    for kind in KINDS:
+        value = (body.model_extra or {}).get(GUIDED + kind)
+        if value is not None and value is not False:
+            yield GUIDED + kind, _grammar_for(kind, value, GUIDED + kind)
+
+
+def _schema_of(format_: ResponseFormat, field: str) -> grammar.JSONSchema:
+    if format_.type == "json_object":
+        return grammar.ANY_OBJECT if format_.document is None else format_.document
+    if format_.json_schema is None:
+        raise InvalidRequest(f"{field} is json_schema without a json_schema; send one", field)
+    return format_.json_schema.document
+
+
+def _grammar_for(kind: str, value: Any, field: str) -> str:
+    if kind not in KINDS:
+        raise InvalidRequest(f"{field} has the unknown kind {kind!r}; use one of {', '.join(KINDS)}", field)
+    types, build = KINDS[kind]
+    if not isinstance(value, types):
+        raise InvalidRequest(f"{field}: {kind} cannot be a {type(value).__name__}", field)
+    try:
+        return build(value, field)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{field} contains half of a surrogate pair: {error}", field) from error
+
+
+def _schema(value: Any, field: str) -> str:
+    """Return the grammar of a JSON schema, which may be sent as text."""
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidRequest(f"{field} is not JSON: {error}", field) from error
+    if not isinstance(schema, dict | bool):
+        raise InvalidRequest(f"{field} is not a JSON schema; send an object", field)
+    return grammar.json_schema(schema, field)
+
+
+def _choice(value: Any, field: str) -> str:
+    if not all(isinstance(text, str) for text in value):
+        raise InvalidRequest(f"{field} must be a list of strings", field)
+    return grammar.choice(value, field)
+
+
+Build = Callable[[Any, str], str]
+KINDS: Mapping[str, tuple[type | tuple[type, ...], Build]] = {
+    "json": ((dict, str, bool), _schema),
+    "json_object": (bool, lambda value, field: grammar.json_object()),
+    "regex": (str, grammar.regex),
+    "choice": (list, _choice),
+    "grammar": (str, grammar.lark_or_gbnf),
+}

@@ -1,0 +1,146 @@
+"""RenderedChat: a chat request as a prompt of token ids, and the parser for its answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringkv.base.errors import InvalidRequest
+from ringkv.server.run.refusals import refuse_template_variables
+from ringkv.server.run.schemas import ChatBody, NamedTool, SentMessage, Tool
+from ringkv.server.run.serving import Serving
+from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import THINK, MarkedSpan, thinking
+from ringkv.text.answers.tools import CallFormat, Schemas, format_of, with_parsed_arguments, with_tools_described
+from ringkv.text.chat_template import ChatTemplate, message_param, plain
+
+NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older one
+ROLES = ("system", NEWER_SYSTEM, "user", "assistant", "tool")
+TemplateMessage = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AllowedCalls:
+    """Tools that an answer may call, and the format of a call. required: the answer must be a call."""
+
+    format: CallFormat
+    schemas: Schemas
+    required: bool
+
+
+@dataclass(frozen=True)
+class RenderedChat:
+    """system_tokens: number of leading prompt tokens that hold the system message.
+
+    spans: reasoning and tool calls that the answer may contain. open_span: the span that the prompt has opened.
+    calls: None if no tool may be called.
+    """
+
+    prompt: Sequence[int]
+    system_tokens: int
+    spans: Sequence[MarkedSpan]
+    open_span: MarkedSpan | None
+    calls: AllowedCalls | None
+
+    @classmethod
+    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int) -> "RenderedChat":
+        """Render and tokenise a chat.
+
+        Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
+        """
+        if serving.template is None:
+            raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
+        template, tools = serving.template, _offered(body)
+        tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
+        converted = messages = template_messages(body.messages)
+        if not template.mentions("tools"):
+            messages, tool_schemas = with_tools_described(messages, tool_schemas), []
+        refuse_template_variables(body.chat_template_kwargs or {})
+        options: dict[str, Any] = {
+            "tools": tool_schemas or None,
+            "variables": body.chat_template_kwargs,
+            "parse_special": body.parse_special_tokens is True,
+        }
+        rendered = template.prompt(messages, serving.tokenizer, **options)
+        text = rendered.text
+        check_rendered(converted, text)
+        serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
+        prompt = serving.tokenizer.encode_prompt(rendered)
+        system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
+        calls = _allowed_calls(body, tools, format_of(template.source))
+        think = thinking() if _thinks(serving, template) else None
+        spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
+        open_span = think if think and text.rstrip().endswith(THINK) else None
+        return cls(prompt, system_tokens, spans, open_span, calls)
+
+    def constrained_by(self, grammar: str) -> "RenderedChat":
+        """Return a copy without reasoning if there is a grammar, because a grammar leaves no place for it."""
+        if not grammar:
+            return self
+        return replace(self, open_span=None, spans=[span for span in self.spans if span.stream is None])
+
+    def reader(self) -> Reader:
+        return Reader(self.spans, self.open_span)
+
+
+def _offered(body: ChatBody) -> list[Tool]:
+    return [] if body.tool_choice == "none" else body.tools or []
+
+
+def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> AllowedCalls | None:
+    schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
+    if body.tool_choice == "required" and not schemas:
+        raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
+    if not isinstance(body.tool_choice, NamedTool):
+        return AllowedCalls(format_, schemas, required=body.tool_choice == "required") if schemas else None
+    name = body.tool_choice.function.name
+    if name not in schemas:
+        raise InvalidRequest(f"tool_choice names {name!r}, which is not one of the tools", "tool_choice")
+    return AllowedCalls(format_, {name: schemas[name]}, required=True)
+
+
+def _thinks(serving: Serving, template: ChatTemplate) -> bool:
+    """Whether the model marks its reasoning with think tags."""
+    return serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
+
+
+def template_messages(messages: Sequence[SentMessage]) -> list[TemplateMessage]:
+    """Convert content to strings and tool call arguments to objects, and drop nulls.
+
+    Raises InvalidRequest for malformed tool calls and for content that is not text.
+    """
+    return [_template_message(message, number) for number, message in enumerate(messages)]
+
+
+def check_rendered(messages: Sequence[TemplateMessage], prompt: str) -> None:
+    """Raise InvalidRequest if the prompt lacks a message with an unknown role; templates drop those silently."""
+    for number, message in enumerate(messages):
+        if message["role"] not in ROLES and message["content"].strip() not in prompt:
+            raise InvalidRequest(
+                f"message {number} has role {message['role']!r}, which this model's chat template drops; "
+                f"use one of {', '.join(ROLES)}",
+                message_param(number, "role"),
+            )
+
+
+def _template_message(message: SentMessage, number: int) -> TemplateMessage:
+    converted = plain({name: value for name, value in message.items() if value is not None}, number)
+    converted["role"] = "system" if converted["role"] == NEWER_SYSTEM else converted["role"]
+    converted["content"] = converted.get("content") or ""
+    calls = converted.pop("tool_calls", None)
+    if not calls:
+        return converted
+    _check_calls(calls, number)
+    return with_parsed_arguments({**converted, "tool_calls": calls})
+
+
+def _check_calls(calls: Any, number: int) -> None:
+    if not isinstance(calls, list) or not all(map(_is_call, calls)):
+        shape = "[{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}]"
+        raise InvalidRequest(
+            f"tool_calls of message {number} are malformed; the format is {shape}", message_param(number, "tool_calls")
+        )
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)

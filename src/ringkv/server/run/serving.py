@@ -1,0 +1,86 @@
+"""Serving: the objects of one model that all endpoints share. Models: the models of a server."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ringkv.base.errors import InvalidRequest, UnknownModel
+from ringkv.server.run.admission import Admission
+from ringkv.server.run.channel import EngineChannel
+from ringkv.server.run.metrics import ModelMetrics
+from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.guide_processes import GuideProcesses
+from ringkv.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to be served. names: the first is its own, the others are aliases.
+
+    template: None for a base model, which cannot chat. kv_why: why `kv_policy auto` chose its policy, or "".
+    """
+
+    engine: EngineChannel
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    names: tuple[str, ...]
+    kv_why: str = ""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """names: the model's names; the first is its own, the others are aliases.
+
+    timeout: seconds that a request may take, at most; None if there is no limit.
+    """
+
+    engine: EngineChannel
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    names: tuple[str, ...]
+    metrics: ModelMetrics
+    created: int  # seconds since 1970
+    guides: GuideProcesses
+    admission: Admission
+    timeout: float | None = None
+
+    def name(self, requested: str | None) -> str:
+        """Return the model's name for a response: the requested one, or its own."""
+        return requested or self.names[0]
+
+
+class Models:
+    """The models of a server, each with its engine. The first one takes requests that name no model."""
+
+    def __init__(self, served: Sequence[Serving]) -> None:
+        self._served = served
+        self._by_name = {name: serving for serving in served for name in serving.names}
+
+    def __iter__(self) -> Iterator[Serving]:
+        return iter(self._served)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._by_name)
+
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt that any of the models takes."""
+        return max(serving.engine.limits.longest_prompt for serving in self)
+
+    def find(self, requested: str | None) -> Serving:
+        """Return the model that a request names. Raises UnknownModel."""
+        if requested is None:
+            return self._served[0]
+        if requested not in self._by_name:
+            raise UnknownModel(f"model {requested!r} is not served here; use {' or '.join(self.names)}")
+        return self._by_name[requested]
+
+
+def check_names(models: Sequence[Sequence[str]]) -> None:
+    """Raise InvalidRequest if two models have the same name."""
+    names = [name for model in models for name in model]
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
+        raise InvalidRequest(
+            f"two models are named {twice}; give each a name of its own (--served-model-name)", "model"
+        )

@@ -1,0 +1,297 @@
+"""Architectures: how each architecture of GGUF files is written in Hugging Face layout.
+
+Metadata keys are those of the gguf package's constants. Row orders and fixed settings follow llama.cpp's conversion and
+graphs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringkv.base.errors import UnsupportedModel
+from ringkv.base.shown import shown
+from ringkv.weights.gguf import gemma, parts, routers
+from ringkv.weights.gguf.fields import Windows, grouped, one_size, partial
+from ringkv.weights.gguf.file import GGUF
+from ringkv.weights.gguf.gpt_oss import experts, gpt_oss
+from ringkv.weights.gguf.latent import latent, latent_matrices, latent_rope
+from ringkv.weights.gguf.parts import Modules, whole
+from ringkv.weights.gguf.rope import rope_scaling
+from ringkv.weights.gguf.routers import RouterSettings, softmax
+from ringkv.weights.gguf.source import Source
+
+Settings = Callable[[GGUF, str], dict[str, Any]]
+"""Returns settings of config.json from a file and its keys' prefix. Raises UnsupportedModel or BadWeights."""
+
+RopeScaling = Callable[[GGUF, str, int], dict[str, Any] | None]
+"""Returns rope_scaling of heads that rotate so many elements."""
+
+Merged = Callable[[GGUF, str], Iterator[tuple[str, Source]]]
+"""Gives the tensors of a layer, such as "blk.3.", by their names in the layer in Hugging Face layout."""
+
+NORMALISED = softmax()
+UNNAMED = Windows()
+
+
+def unmerged(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
+    """Yield nothing: no tensor is merged from several."""
+    return iter(())
+
+
+def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """Return no settings."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture in both layouts.
+
+    modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
+    whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, feed_forward,
+    scaling, router, own: compute settings. windows: what a sliding window means. paired: rows of query and key heads
+    are in the order of rotary pairs. norm_shift: norm weights in the GGUF minus those in Hugging Face layout. merged:
+    gives the tensors that are several tensors in the GGUF.
+    """
+
+    name: str
+    model_type: str
+    modules: Modules = field(default_factory=lambda: parts.DENSE)
+    shared: Modules = field(default_factory=lambda: parts.SHARED)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    factors: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    heads: Settings = grouped
+    feed_forward: Settings = one_size
+    scaling: RopeScaling = rope_scaling
+    router: RouterSettings = NORMALISED
+    own: Settings = nothing
+    windows: Windows = UNNAMED
+    paired: bool = False
+    norm_shift: float = 0.0
+    merged: Merged = unmerged
+
+
+BIASED = {"attention_bias": False}  # the setting is for o_proj, too; queries, keys and values always have biases
+GELU = {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
+IN_ALL_LAYERS = Windows(period=0)
+QWEN = Windows(settings={"use_sliding_window": True})
+
+DENSE: Mapping[str, Architecture] = {
+    "llama": Architecture(  # Mistral's GGUFs have this, too
+        "LlamaForCausalLM",
+        "llama",
+        windows=Windows(0, {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}),
+        paired=True,
+    ),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", fixed=BIASED, windows=QWEN),
+    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", {**parts.DENSE, **parts.QK_NORMS}, windows=QWEN),
+    "phi3": Architecture(
+        "Phi3ForCausalLM",
+        "phi3",
+        {**parts.NORMS, "attn_qkv": whole("self_attn.qkv_proj"), **parts.OUTPUT, **parts.FUSED_FEED_FORWARD},
+        heads=partial,
+        windows=IN_ALL_LAYERS,
+    ),
+    "glm4": Architecture(
+        "Glm4ForCausalLM",
+        "glm4",
+        {
+            **parts.NORMS,
+            "post_attention_norm": whole("post_self_attn_layernorm"),
+            "post_ffw_norm": whole("post_mlp_layernorm"),
+            **parts.ATTENTION,
+            **parts.FUSED_FEED_FORWARD,
+        },
+        heads=partial,
+    ),
+    "olmo2": Architecture(  # OLMo 3's GGUFs have this, too
+        "Olmo2ForCausalLM",
+        "olmo2",
+        {
+            "post_attention_norm": whole("post_attention_layernorm"),
+            "post_ffw_norm": whole("post_feedforward_layernorm"),
+            **parts.ATTENTION,
+            **parts.QK_NORMS,
+            **parts.FEED_FORWARD,
+        },
+        windows=Windows(4, {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}),
+    ),
+    "granite": Architecture(
+        "GraniteForCausalLM",
+        "granite",
+        factors={
+            "embedding_multiplier": "embedding_scale",
+            "attention_multiplier": "attention.scale",
+            "residual_multiplier": "residual_scale",
+            "logits_scaling": "logit_scale",
+        },
+        paired=True,
+    ),
+    "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", fixed={"no_rope_layer_interval": 4}, paired=True),
+    "hunyuan-dense": Architecture(  # alpha is already in the rotary base
+        "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", {**parts.DENSE, **parts.ROTATED_NORMS}
+    ),
+    "gemma3": Architecture(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        parts.GEMMA,
+        fixed=GELU,
+        own=gemma.gemma3,
+        windows=Windows(6, local=True),
+        norm_shift=1.0,
+    ),
+    "gemma3n": Architecture(
+        "Gemma3nForCausalLM",
+        "gemma3n_text",
+        {**parts.GEMMA, **parts.LAYER_INPUTS, **parts.STREAMS},
+        parts.SHARED_STREAMS,
+        fixed=GELU,
+        own=gemma.gemma3n,
+        windows=Windows(5, local=True),
+    ),
+    "gemma4": Architecture(
+        "Gemma4ForCausalLM",
+        "gemma4_text",
+        parts.GEMMA4,
+        parts.SHARED_INPUTS,
+        fixed=GELU,
+        heads=gemma.gemma4_heads,
+        feed_forward=gemma.gemma4_feed_forward,
+        scaling=gemma.unscaled,
+        own=gemma.gemma4,
+        windows=gemma.GEMMA4_WINDOWS,
+    ),
+}
+"""Dense models, by general.architecture."""
+
+EXPERT_SIZES = {
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+}
+
+
+def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
+    """Return whether queries and keys have norms. No metadata key has it."""
+    return {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")}
+
+
+MIXTURES: Mapping[str, Architecture] = {
+    "llama": Architecture(
+        "MixtralForCausalLM",
+        "mixtral",
+        {**parts.NORMS, **parts.ATTENTION, **parts.MIXTRAL_EXPERTS},
+        numbers={"num_local_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+        windows=IN_ALL_LAYERS,
+        paired=True,
+    ),
+    "qwen2moe": Architecture(
+        "Qwen2MoeForCausalLM",
+        "qwen2_moe",
+        {**parts.NORMS, **parts.ATTENTION, **parts.EXPERTS, **parts.SHARED_EXPERT},
+        numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
+        fixed={**BIASED, "norm_topk_prob": False},
+        router=routers.softmax(normalised=False),
+        windows=QWEN,
+    ),
+    "qwen3moe": Architecture(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        {**parts.NORMS, **parts.ATTENTION, **parts.QK_NORMS, **parts.EXPERTS},
+        numbers=EXPERT_SIZES,
+        fixed={"norm_topk_prob": True},
+        windows=QWEN,
+    ),
+    "gpt-oss": Architecture(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        {
+            "attn_norm": whole("input_layernorm"),
+            "post_attention_norm": whole("post_attention_layernorm"),
+            **parts.SINK_ATTENTION,
+            **parts.STACKED_EXPERTS,
+        },
+        numbers={
+            "num_local_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "intermediate_size": "expert_feed_forward_length",
+        },
+        router=routers.softmax_of_chosen,
+        own=gpt_oss,
+        windows=Windows(2),
+        merged=experts,
+    ),
+    "deepseek2": Architecture(  # V3's GGUFs have this, too
+        "DeepseekV2ForCausalLM",
+        "deepseek_v2",
+        {**parts.NORMS, **parts.LATENT_ATTENTION, **parts.CORRECTED_EXPERTS},
+        heads=latent,
+        router=routers.grouped,
+        own=latent_rope,
+        merged=latent_matrices,
+    ),
+    "glm4moe": Architecture(
+        "Glm4MoeForCausalLM",
+        "glm4_moe",
+        {
+            "attn_norm": whole("input_layernorm"),
+            "post_attention_norm": whole("post_attention_layernorm"),
+            **parts.ATTENTION,
+            **parts.QK_NORMS,
+            **parts.CORRECTED_EXPERTS,
+        },
+        heads=partial,
+        router=routers.corrected,
+        own=glm4_moe,
+    ),
+    "gemma4": Architecture(
+        "Gemma4ForCausalLM",
+        "gemma4_text",
+        {**parts.GEMMA4, **parts.PARALLEL_EXPERTS},
+        parts.SHARED_INPUTS,
+        numbers={
+            "num_experts": "expert_count",
+            "top_k_experts": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+        },
+        fixed=GELU,
+        heads=gemma.gemma4_heads,
+        feed_forward=gemma.gemma4_feed_forward,
+        scaling=gemma.unscaled,
+        own=gemma.gemma4_experts,
+        windows=gemma.GEMMA4_WINDOWS,
+        merged=gemma.parallel_experts,
+    ),
+    "hunyuan-moe": Architecture(  # alpha is already in the rotary base
+        "HunYuanMoEV1ForCausalLM",
+        "hunyuan_v1_moe",
+        {**parts.NORMS, **parts.ATTENTION, **parts.ROTATED_NORMS, **parts.HUNYUAN_EXPERTS},
+        numbers={
+            "num_experts": "expert_count",
+            "moe_topk": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+            "num_shared_expert": "expert_shared_count",
+        },
+    ),
+}
+"""Mixtures of experts, by general.architecture."""
+
+
+def kind_of(gguf: GGUF) -> str:
+    """Return general.architecture, which every metadata key of the model begins with."""
+    return gguf.text("general.architecture", "none")
+
+
+def architecture_of(gguf: GGUF) -> Architecture:
+    """Return the file's architecture. Raises UnsupportedModel for another one."""
+    kind = kind_of(gguf)
+    dense = not gguf.get(f"{kind}.expert_count", 0)
+    found = (DENSE if dense else MIXTURES).get(kind)
+    if found is None:
+        what = "" if dense else " with a mixture of experts"
+        raise UnsupportedModel(
+            f"GGUF architecture {shown(kind)}{what} is not implemented; ringkv runs {', '.join(DENSE)}, and "
+            f"mixtures of experts of {', '.join(MIXTURES)}"
+        )
+    return found

@@ -1,0 +1,20 @@
+"""The reference of decode attention in place of the C++ kernel; for tests."""
+
+from typing import Any
+
+import pytest
+
+from ringkv.engine import functions
+from ringkv.kernels import decode_attend_reference, latent_slots
+from ringkv.kernels.partial import Partial
+
+
+def decode_attend(*arguments: Any) -> Partial:
+    """Run the reference with the arguments of `kernels.decode_attend.decode_attend`."""
+    return Partial(*decode_attend_reference.decode_attend(*arguments))
+
+
+def use_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let eager steps run the reference, of latents, too."""
+    for module in (functions, latent_slots):
+        monkeypatch.setattr(module, "decode_attend", decode_attend)
