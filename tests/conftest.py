@@ -19,7 +19,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # A shell starts what it runs in the background deaf to Ctrl-C, and programs that the tests start would be so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine is not a failure, and every run draws the same examples.
+# A busy machine is not a failure, and every run has the same examples.
 settings.register_profile("ringkv", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("ringkv")
 

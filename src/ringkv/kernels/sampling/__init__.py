@@ -1,4 +1,4 @@
-"""The operators of sampling: penalties, masks and draws.
+"""The operators of sampling: penalties, masks and sampled tokens.
 
 Others import any module of it.
 """
