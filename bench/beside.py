@@ -29,7 +29,7 @@ import json, sys
 try:
     from ringkv.bench.round import run_round
 except ImportError:  # a commit from before it moved
-    from ringkv.bench.round import run_round
+    from ringkv.scheduler.round import run_round
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
