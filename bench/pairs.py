@@ -24,15 +24,15 @@ NO_LONGER_REFUSED: tuple[tuple[Feature, Feature], ...] = (
 """Pairs that models/slot_formats.py refused at COMMIT beside those of CANNOT: `_check_heads` and `_check_reviewed` took
 plain slots alone, and `_check_pages` plain and int8 ones."""
 NEEDS: Mapping[Feature, Features] = {
-    "estimate": frozenset({"pages"}),
-    "tier on disk": frozenset({"pages"}),
-    "tier in host memory": frozenset({"pages", "cuda"}),
+    "tier on disk": frozenset({"pages", "every token"}),
+    "tier in host memory": frozenset({"pages", "every token", "cuda"}),
+    "pages": frozenset({"every token"}),
 }
 OF_ONE_SETTING: tuple[Features, ...] = (
     frozenset({"zipcache", "int8", "int4"}),
     frozenset({"selector weighs", "selector joins heads", "selector prefills twice"}),
     frozenset({"tier on disk", "tier in host memory"}),
-    frozenset({"pages", "reviews", "every token"}),
+    frozenset({"reviews", "every token"}),
     frozenset({"latents", "shared caches", "only windows", "some windows"}),
 )
 

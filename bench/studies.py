@@ -46,8 +46,6 @@ OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
     },
     **{f"workspace-{name}qwen": {"prefill_workspace": 4096} for name in ("", "passkey-")},
     **{name: {"kv_page": 16} for name in ("lookups-16-qwen", "pages-16-longbench-qwen", "dropped-qwen")},
-    "estimate-qwen": {"kv_page": 16, "kv_unread": "estimate"},
-    "estimate-32-qwen": {"kv_unread": "estimate"},
 }
 
 
@@ -114,8 +112,6 @@ STUDIES: Mapping[str, Study] = {
     ),
     "lookups-qwen": _next(LOOKED_UP, crossed(LATER, PAGED, KEYDIFF), 10_240, 10, 8),
     "lookups-16-qwen": _next(LOOKED_UP, crossed(("4x",), PAGED, KEYDIFF), 10_240, 30, 8),
-    "estimate-qwen": _next(("dictionary_140",), crossed(("4x",), PAGED), 10_240, 30, 12),
-    "estimate-32-qwen": _next(("dictionary_140",), [Cell(PAGED, "4x")], 10_240, 30, 12),
     "dropped-qwen": _next(("dictionary_140",), [Cell(PAGED, "4x")], 10_240, 30, 12),
     "passkeys-8k-qwen": _next(("passkeys",), crossed(KEYS, PAGED, KEYDIFF), 8192, 20, 7),
     "passkeys-30k-qwen": _next(("passkeys",), crossed(KEYS, PAGED, KEYDIFF), 30_000, 20, 7),

@@ -134,7 +134,7 @@ def _fill(body: Body, entries: int) -> float:
     if body.pages is None:
         return 1.0
     count = max(entries // PAGE // 4, FIRST + NEWEST + 1)
-    body.pages.counts[:] = torch.tensor([count, FIRST, NEWEST, 1])
+    body.pages.counts[:] = torch.tensor([count, FIRST, NEWEST])
     body.pages.pins[:] = -torch.inf
     make_random(body.pages.digests)
     return min(1.0, count * PAGE / entries)

@@ -33,9 +33,7 @@ def test_a_slot_without_pages_and_a_policy_that_reads_everything_have_no_counts(
 
 
 @pytest.mark.parametrize("page", [16, 32])
-@pytest.mark.parametrize(
-    "kv", [KVChoice("arkvale", budget=96), KVChoice("arkvale", budget=300, recent=40), KVChoice("snapkv", 320, read=90)]
-)
+@pytest.mark.parametrize("kv", [KVChoice("arkvale", budget=96), KVChoice("arkvale", budget=300, recent=40)])
 def test_twice_the_pages_that_a_step_reads_stay_on_a_gpu(kv: KVChoice, page: int) -> None:
     counts = PageCounts.of(layout(kv, 200, 320), page)
     assert counts is not None
@@ -50,7 +48,6 @@ def test_twice_the_pages_that_a_step_reads_stay_on_a_gpu(kv: KVChoice, page: int
         (KVChoice("arkvale", budget=256), 16, 256),
         (KVChoice("arkvale", budget=64, sinks=4, recent=16), 32, 4 * 32),  # the first, two newest and one selected
         (KVChoice("arkvale", budget=4000), 32, 1000),
-        (KVChoice("snapkv", budget=512, read=128), 16, 128),
         (KVChoice("snapstream", budget=64), 32, 64),
         (KVChoice("full"), 0, 1000),
     ],

@@ -30,8 +30,6 @@ def test_options_are_of_studies() -> None:
     [
         ("workspace-qwen", "pages-longbench-qwen"),
         ("pages-16-longbench-qwen", "pages-longbench-qwen"),
-        ("dropped-qwen", "estimate-qwen"),
-        ("estimate-32-qwen", "estimate-qwen"),
     ],
 )
 def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it(name: str, whole: str) -> None:

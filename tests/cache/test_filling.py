@@ -24,7 +24,7 @@ from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS
 from ringkv.kernels.slots import Rows
 
 ENCODED = [name for name in ENCODINGS if name != "plain"]
-READINGS = [Everything(), Ragged(), Pages(16), Pages(16, estimated=True)]
+READINGS = [Everything(), Ragged(), Pages(16)]
 
 
 @pytest.mark.parametrize("name", get_args(PlaneFormat))

@@ -24,12 +24,10 @@ from ringkv.kernels.slots import Rows, Slots
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.reference import use_reference
-from tests.engine.test_poisoned import poison_all
 from tests.kernels.test_read_ahead import drop
 
 PAGE, CAPACITY = 16, 320
 PAGED = SlotFormat(reading=Pages(PAGE))
-BY_BOUNDS = SlotFormat(reading=Pages(PAGE, by_means=False))
 ON_DISK = SlotFormat(reading=Pages(PAGE, on_disk=True))
 KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
@@ -79,7 +77,7 @@ def test_counts_are_whole_pages_of_the_choice(paged: LocalEngine) -> None:
     tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=1)
     tiny.enter(paged, tiny.request(tiny.prompt(200), kv=tiny.choice("streaming")), slot=2)
     counts = index(paged).counts
-    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1, 1]] * 3
+    assert counts[:, 1].tolist() == [[96 // PAGE, 1, 1 + 1]] * 3
     assert counts[:, 2, 0].tolist() == [EVERY_PAGE] * 3
 
 
@@ -115,13 +113,10 @@ def ended(engine: LocalEngine, one: Request) -> Finished:
     return next(event for event in events if isinstance(event, Finished))
 
 
-ROCKET = KVChoice("snapkv", budget=160, sinks=4, recent=48, select=SnapKV(window=8))
-
-
-def quest_by_loops(
+def pages_by_loops(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: Slots, rows: Rows, scale: float
 ) -> Partial:
-    """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the bounds of its keys."""
+    """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the digest of its keys."""
     keys, values = slots.planes
     out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))
     for row, (at, new, count) in enumerate(zip(*(numbers.tolist() for numbers in rows), strict=True)):
@@ -131,11 +126,12 @@ def quest_by_loops(
         pages = [range(first, min(first + PAGE, count)) for first in range(0, count, PAGE)]
         for head in range(q.shape[1]):
             own = keys[at, head]
-            bounds = [
-                [torch.maximum(one * own[page].amax(0), one * own[page].amin(0)).sum() * scale for page in pages[:-2]]
-                for one in q[row, head]
+            digests = [means_by_loops(own[page]) for page in pages[:-2]]
+            promised = [
+                [torch.maximum(query * upper, query * lower).sum() * scale for upper, lower in digests]
+                for query in q[row, head]
             ]
-            shares = torch.tensor(bounds).softmax(-1).amax(0).tolist()
+            shares = torch.tensor(promised).softmax(-1).amax(0).tolist()
             best = pages[max(range(1, len(shares)), key=shares.__getitem__)]
             read = [entry for page in (pages[0], best, *pages[-2:]) for entry in page]
             scores = q[row, head] @ own[read].T * scale
@@ -144,34 +140,28 @@ def quest_by_loops(
     return Partial(out, lse)
 
 
-def test_a_compressed_prompt_is_read_in_the_pages_that_bounds_of_what_each_head_kept_select(
+def means_by_loops(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the digest of a page's keys [PAGE, D]: the middle, plus and minus the mean distance from it."""
+    middle = (keys.amax(0) + keys.amin(0)) / 2
+    radius = torch.stack([(key - middle).abs() for key in keys]).mean(0)
+    return middle + radius, middle - radius
+
+
+def test_each_head_reads_the_page_that_digests_of_its_keys_select(
     llama_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = build(tiny.config(llama_dir, kv=ROCKET, capacity=CAPACITY, slot_format=BY_BOUNDS))
-    found = decoded(engine, replace(ROCKET, read=64))
-    monkeypatch.setattr(functions, "decode_attend", quest_by_loops)
-    want = decoded(engine, replace(ROCKET, read=64))
+    """A budget of 4 pages leaves one between the first and the newest, and none is pinned."""
+    engine = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED))
+    found = decoded(engine, replace(KV, budget=4 * PAGE))
+    monkeypatch.setattr(functions, "decode_attend", pages_by_loops)
+    want = decoded(engine, replace(KV, budget=4 * PAGE))
     torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-4)
 
 
-def test_a_compressed_prompt_that_is_read_whole_has_the_bits_of_slots_without_pages(
-    paged: LocalEngine, whole: LocalEngine
-) -> None:
-    want = decoded(whole, ROCKET)
-    assert torch.equal(decoded(paged, replace(ROCKET, read=160)), want)
-    assert torch.equal(decoded(paged, ROCKET), want)
-    assert (decoded(paged, replace(ROCKET, read=64)) - want).abs().max() > 1e-3
-
-
-def test_the_pages_of_a_compressed_prompt_are_counted_until_its_slot_is_full(paged: LocalEngine) -> None:
-    one = tiny.request(tiny.prompt(200), kv=replace(ROCKET, read=64), max_tokens=90, ignore_eos=True)
-    usage = ended(paged, one).usage
-    lengths = range(112 + 1, 160 + 1)
-    assert (usage.kv.kept, usage.completion_tokens) == (112, len(lengths) + 1)  # the last token is not fed
-    held = sum(-(-length // PAGE) for length in lengths)
-    assert usage.kv.pages == PageUsage(
-        160 // PAGE, 160 // PAGE, 64 // PAGE, read=4 * len(lengths), skipped=held - 4 * len(lengths)
-    )
+def test_a_compressed_prompt_has_the_bits_of_slots_without_pages(paged: LocalEngine, whole: LocalEngine) -> None:
+    """Its slot does not wrap, and is read whole."""
+    kv = KVChoice("snapkv", budget=160, sinks=4, recent=48, select=SnapKV(window=8))
+    assert torch.equal(decoded(paged, kv), decoded(whole, kv))
 
 
 def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(paged: LocalEngine) -> None:
@@ -202,21 +192,7 @@ def test_half_of_the_pages_between_are_pinned_by_the_votes_of_the_prompts_end(pa
 def test_a_slot_takes_two_vectors_more_for_each_page_and_head(paged: LocalEngine, whole: LocalEngine) -> None:
     layers, heads, width, item = 3, 2, 32, 4
     pages = CAPACITY // PAGE * layers * heads
-    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 16 * layers
-
-
-def test_a_request_gives_the_same_bits_alone_and_beside_others(paged: LocalEngine) -> None:
-    alone = decoded(paged, KV, slot=1)
-    paged.release(1)
-    tiny.enter(paged, tiny.request(tiny.prompt(250, 3), kv=replace(KV, budget=64)), slot=0)
-    tiny.enter(paged, tiny.request(tiny.prompt(33, 4), kv=tiny.choice("snapstream")), slot=2)
-    assert torch.equal(decoded(paged, KV, slot=1), alone)
-
-
-def test_nothing_of_an_earlier_request_is_read(paged: LocalEngine) -> None:
-    want = decoded(paged, KV, slot=1)
-    poison_all(paged)
-    assert torch.equal(decoded(paged, KV, slot=1), want)
+    assert paged.limits.slot_bytes == whole.limits.slot_bytes + pages * (2 * width * item + 4) + 12 * layers
 
 
 def test_a_prompt_clears_what_was_written_and_touches_nothing_else(paged: LocalEngine) -> None:
@@ -247,32 +223,6 @@ def test_nan_in_one_slot_fails_it_alone(paged: LocalEngine) -> None:
     assert paged.batch.logits[0].isnan().all()
 
 
-def test_a_slot_moves_to_an_engine_with_other_digests(paged: LocalEngine, llama_dir: Path) -> None:
-    tiny.enter(paged, tiny.request(tiny.prompt(200)), slot=2)
-    tiny.decode(paged, 5, slot=2)
-    other = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=BY_BOUNDS))
-    other.restore(paged.export(2), 0)
-    assert tiny.decode(other, 40, slot=0)[0] == tiny.decode(paged, 40, slot=2)[0]
-
-
-def test_drafts_that_are_taken_back_leave_the_same_tokens(llama_dir: Path, paged: LocalEngine) -> None:
-    drafting = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED, speculate=3))
-    assert_drafts_change_nothing(drafting, paged)
-
-
-def assert_drafts_change_nothing(drafting: LocalEngine, other: LocalEngine) -> None:
-    """Decode 60 tokens in slot 0 of both engines; of three drafts a step, one is right."""
-    one = tiny.request(tiny.prompt(200))
-    tiny.enter(other, one)
-    want, _ = tiny.decode(other, 60)
-    tiny.enter(drafting, one)
-    tokens: list[int] = []
-    while len(tokens) < 60:
-        tokens += [token for token, _ in drafting.sample().read()[0] if token is not None]
-        drafting.forward({0: (*want[len(tokens) : len(tokens) + 1], 5, 5)})
-    assert tokens[:60] == want
-
-
 def test_the_next_turn_continues_from_every_token(paged: LocalEngine, llama_dir: Path) -> None:
     engine = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=PAGED, store_bytes=10**7))
     first = tiny.request(tiny.prompt(150), "one", replace(KV, turns="continue"), max_tokens=4, ignore_eos=True)
@@ -288,7 +238,7 @@ def test_slots_on_disk_have_the_bits_of_slots_in_memory_and_leave_no_file(
     filed = build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
     layers, heads, width, item = 3, 2, 32, 4
-    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 16 * layers
+    assert filed.limits.slot_bytes == CAPACITY // PAGE * layers * heads * (2 * width * item + 4) + 12 * layers
     assert (filed.limits.tier, filed.limits.tier_bytes) == (str(tmp_path), CAPACITY * layers * heads * 2 * width * item)
     assert list(tmp_path.iterdir()) == []
     with open("/proc/self/maps") as maps:
@@ -330,14 +280,6 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
     with pytest.raises(InvalidRequest, match="slots have no pages") as refused:
         whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
-    with pytest.raises(InvalidRequest, match="kv_read 64 is for an engine that was started with it"):
-        whole.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=64)))
-    with pytest.raises(
-        BudgetTooSmall, match=r"kv_read 12 is less than 4 sinks and 8 in its window .* raise it to 13"
-    ) as refused:
-        paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=12)))
-    assert refused.value.param == "kv_read"
-    paged.admit(tiny.request(tiny.prompt(50), kv=replace(ROCKET, read=13)))
     with pytest.raises(PromptTooLong, match="256"):
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):

@@ -28,7 +28,7 @@ USUAL = Options(
     kv_policy="snapstream", kv_budget=64, kv_recent=16, prompt_tokens=256, chunk=16, slots=2, dtype="float32",
     graphs="off", threads=1,
 )  # fmt: skip
-PAGES = {"kv_policy": "snapkv", "kv_read": 48, "kv_page": 16}
+PAGES = {"kv_policy": "arkvale", "kv_page": 16}
 SETTINGS: Mapping[Feature, dict[str, Any]] = {
     "drafts": {"speculate": 3},
     "continue": {"kv_turns": "continue", "prefix_store": "1MB"},
@@ -40,7 +40,6 @@ SETTINGS: Mapping[Feature, dict[str, Any]] = {
     "selector weighs": {"kv_select": "expected"},
     "selector joins heads": {"kv_select": "tova"},
     "selector prefills twice": {"kv_select": "kvzip"},
-    "estimate": {**PAGES, "kv_unread": "estimate"},
     "tier on disk": {**PAGES, "kv_tier": "a folder of each test"},
     "tier in host memory": {**PAGES, "kv_tier": "memory", "device": "cuda:0"},
     "pages": PAGES,
@@ -58,7 +57,7 @@ MODELS: Mapping[Feature, tuple[str, dict[str, Any]]] = {
 ELSEWHERE: frozenset[Feature] = frozenset({"handoff", "ranks", "cuda"})  # an engine alone on a CPU has none of these
 UNCHANGED: tuple[Feature, ...] = ("drafts", "continue", "workspace", "tier on disk")
 """Features that do not change the greedy tokens of a first, short prompt."""
-TOKENS = 17  # a review comes before the last one, and a slot of snapkv, whose ring does not wrap, is full
+TOKENS = 17  # a review comes before the last one
 Pair = tuple[Feature, ...]
 
 

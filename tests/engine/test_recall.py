@@ -147,7 +147,7 @@ def test_the_maps_of_each_layer_begin_where_a_graph_reads_them_in_place(recallin
 def test_a_slot_takes_the_bytes_of_its_places_digests_and_maps(recalling: LocalEngine) -> None:
     layers, heads, width, item, pages = 3, 2, 32, 4, CAPACITY // PAGE
     places = RESIDENT * PAGE * 2 * width * item
-    own = heads * (places + pages * (2 * width * item + 4) + 4 * (pages + RESIDENT + 1)) + 16
+    own = heads * (places + pages * (2 * width * item + 4) + 4 * (pages + RESIDENT + 1)) + 12
     assert recalling.limits.slot_bytes == layers * own
     assert recalling.model.with_slots(recalling.config.slot_format).groups[0].slot_bytes(CAPACITY, item) == layers * own
     assert (recalling.limits.tier, recalling.limits.tier_bytes) == (

@@ -329,7 +329,7 @@ def test_answers_of_another_dtype_are_not_mixed(study: Study, done: Path) -> Non
     ("before", "after", "message"),
     [
         ({}, {"kv_page": 16}, "kv_page None there and 16 here"),
-        ({"kv_digest": "bounds"}, {"kv_page": 32, "kv_digest": "mean"}, "kv_digest bounds there and None here"),
+        ({"kv_page": 16}, {"kv_page": 32}, "kv_page 16 there and None here"),
     ],
 )
 def test_answers_with_other_pages_are_not_mixed(

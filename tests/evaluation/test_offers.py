@@ -77,7 +77,7 @@ def test_what_loses_least_in_next_turns_starts_an_engine_that_continues_them(ser
     assert served.in_next_turns(("256",)) == []  # its options say how tokens are selected
 
 
-@pytest.mark.parametrize("named", [{"kv_page": 16}, {"kv_digest": "bounds"}, {"kv_tier": "/tmp"}])
+@pytest.mark.parametrize("named", [{"kv_page": 16}, {"kv_tier": "/tmp"}])
 def test_no_other_slots_are_studied_if_pages_are_named(served: Served, named: dict[str, Any]) -> None:
     """Slots without pages refuse these settings."""
     options = replace(OPTIONS, kv_window=None, kv_page=None)

@@ -127,7 +127,7 @@ def step(
     if reading in ("pages", "residents"):
         digests = _empty(SLOTS, heads, capacity // page, 2, width, dtype=dtype)
         pins = _empty(*digests.shape[:3], dtype=torch.float32)
-        slots = slots._replace(reading=Pages(digests, pins, _empty(SLOTS, 4)))
+        slots = slots._replace(reading=Pages(digests, pins, _empty(SLOTS, 3)))
     if reading == "residents":
         on_device = [_empty(SLOTS, heads, places * page, width, dtype=dtype) for _ in "kv"]
         maps = _empty(SLOTS, heads, capacity // page), _empty(SLOTS, heads, places), _empty(SLOTS, heads)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import MEANS, PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels.encoding import ENCODINGS, NO_KEY
 from ringkv.kernels.pages import EVERY_PAGE, digest
 from ringkv.kernels.slots import Pages, Ragged, Rows, Slots, mapped
 
 FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
-READINGS = "every", "ragged", "pages", "estimated"
+READINGS = "every", "ragged", "pages"
 EACH = list(product(FORMATS, READINGS))
 HEADS, PAGE, EXACT = 2, 16, 3
 READ, LEADING, NEWEST = 5, 1, 2  # pages of a step
@@ -40,7 +40,7 @@ def step(
 ) -> Inputs:
     """Return a step of a row for each live length, in slots in reverse order, and a slot more, which is unused.
 
-    Vectors differ in size. The first row reads all of its pages, and the digests of the second are bounds.
+    Vectors differ in size. The first row reads all of its pages.
     """
     torch.manual_seed(groups * width)
     count, capacity = len(live), -(-max(live) // page) * page
@@ -52,10 +52,10 @@ def step(
     slots = Slots(encoding, tuple(planes), _centers(count + 1, width) if ENCODINGS[encoding].has_centers else None)
     if reading == "ragged":
         slots = slots._replace(reading=Ragged(_places(live)))
-    if reading in ("pages", "estimated"):
+    if reading == "pages":
         parts = len(ENCODINGS[encoding].parts)
         keys = ENCODINGS[encoding].decode(*planes[:parts]).unflatten(2, (-1, page))
-        slots = slots._replace(reading=_pages(keys, dtype, reading == "estimated"))
+        slots = slots._replace(reading=_pages(keys, dtype))
     entry = [_entry(reading, n) if row % 2 == 0 else max(0, n - 1) for row, n in enumerate(live)]
     rows = Rows(*(torch.tensor(column, dtype=torch.int32) for column in ([*range(count, 0, -1)], entry, live)))
     return Inputs(*vectors, slots, rows)
@@ -80,14 +80,13 @@ def _places(live: list[int]) -> Tensor:
     return torch.stack((first, more), -1).int()
 
 
-def _pages(keys: Tensor, dtype: torch.dtype, is_estimated: bool) -> Pages:
+def _pages(keys: Tensor, dtype: torch.dtype) -> Pages:
     """Return a reading of keys [S, H, P, page, D]."""
     slots, count = keys.shape[0], keys.shape[2]
-    counts = torch.tensor([[READ, LEADING, NEWEST, 1]] * slots, dtype=torch.int32)
-    counts[-1, 0], counts[-2, 3] = EVERY_PAGE, 0
-    digests = digest(keys, (counts[:, 3] > 0)[:, None, None, None, None]).to(dtype)
+    counts = torch.tensor([[READ, LEADING, NEWEST]] * slots, dtype=torch.int32)
+    counts[-1, 0] = EVERY_PAGE
     pins = torch.where(torch.rand(slots, HEADS, count) < PINNED, float("inf"), float("-inf"))
-    return Pages(digests, pins, counts, torch.randn(slots, HEADS, MEANS, keys.shape[-1]) if is_estimated else None)
+    return Pages(digest(keys).to(dtype), pins, counts)
 
 
 def copied(inputs: Inputs, device: str | torch.device = "cpu") -> Inputs:

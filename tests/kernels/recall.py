@@ -50,7 +50,7 @@ class Recalled:
         of_slots = Pages(
             torch.zeros(SLOTS, HEADS, count, 2, width, dtype=dtype),
             torch.zeros(SLOTS, HEADS, count),
-            torch.zeros(SLOTS, 4, dtype=torch.int32),
+            torch.zeros(SLOTS, 3, dtype=torch.int32),
         )
         device = [torch.zeros(SLOTS, HEADS, places * PAGE, width, dtype=dtype) for _ in "kv"]
         maps = [torch.full((SLOTS, HEADS, size), -1, dtype=torch.int32) for size in (count, places)]
@@ -86,7 +86,7 @@ class Recalled:
     def places(self) -> int:
         return self.residents.page_in.shape[2]
 
-    def enter(self, slot: int, live: int, counts: tuple[int, int, int, int]) -> None:
+    def enter(self, slot: int, live: int, counts: tuple[int, int, int]) -> None:
         """Give a slot to a request with so many entries, none of which are on the device."""
         digests, pins, known, *_ = self.reading
         for plane, other in zip(self.host.planes, self.every.planes, strict=True):
@@ -94,10 +94,10 @@ class Recalled:
             plane[slot, :, :live] = torch.randn(HEADS, live, plane.shape[-1]).to(plane.dtype)
             other[slot] = plane[slot].nan_to_num(7.0)
         full, keys = live // PAGE, self.host.planes[0]
-        digests[slot, :, :full] = digest(keys[slot, :, : full * PAGE].unflatten(1, (full, PAGE)), counts[3] > 0)
+        digests[slot, :, :full] = digest(keys[slot, :, : full * PAGE].unflatten(1, (full, PAGE)))
         assert isinstance(self.every.reading, Pages)
         self.every.reading.digests[slot] = digests[slot]
-        pins[slot], (_, leading, newest, _) = float("-inf"), counts
+        pins[slot], (_, leading, newest) = float("-inf"), counts
         if (stop := -(-live // PAGE) - newest) > leading and counts[0] < EVERY_PAGE:
             pins[slot, range(HEADS), torch.randint(leading, stop, (HEADS,))] = float("inf")
         known[slot] = torch.tensor(counts).int()
@@ -171,7 +171,7 @@ class Recalled:
             self.recalled[slot, head] += recalls
             self.recalls += recalls
             total = -(-live // PAGE)
-            _, leading, newest, _ = self.reading.counts[slot].tolist()
+            _, leading, newest = self.reading.counts[slot].tolist()
             assert {*range(min(leading, total)), *range(max(0, total - newest), total)} <= {*held}
 
 
@@ -190,7 +190,7 @@ def random_steps(slots: Recalled, count: int, most: int, seed: int) -> Iterator[
                 running.discard(slot)
             if slot not in running and (step == 0 or below(6) == 0):
                 is_short, places = below(4) == 0, slots.places
-                counts = (EVERY_PAGE, 0, 1, 1) if is_short else (most, below(2), 1 + below(2), below(2))
+                counts = (EVERY_PAGE, 0, 1) if is_short else (most, below(2), 1 + below(2))
                 slots.enter(slot, 1 + below((places - 2 if is_short else slots.pages - 1) * PAGE), counts)
                 running.add(slot)
         full = {slot for slot in running if slots.live[slot] >= slots.places * PAGE}

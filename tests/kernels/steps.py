@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import MEANS, PlaneFormat
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import int8
 from ringkv.kernels.encoding import ENCODINGS, NO_KEY
 from ringkv.kernels.pages import digest
@@ -45,7 +45,6 @@ class Step:
         dtype: torch.dtype = torch.float32,
         width: int = 64,
         groups: int = 3,
-        is_mean: bool = True,
     ) -> None:
         torch.manual_seed(width + groups)
         self.scale = width**-0.5
@@ -59,7 +58,7 @@ class Step:
         if reading == "ragged":
             self.slots = self.slots._replace(reading=Ragged(self._places()))
         if reading == "pages":
-            self.slots = self.slots._replace(reading=self._pages(dtype, is_mean))
+            self.slots = self.slots._replace(reading=self._pages(dtype))
         self.after = self.slots
 
     @staticmethod
@@ -74,21 +73,11 @@ class Step:
         places[4, :, 1] = 0  # of a slot with two entries
         return places.int()
 
-    def _pages(self, dtype: torch.dtype, is_mean: bool) -> Pages:
+    def _pages(self, dtype: torch.dtype) -> Pages:
         keys, _ = self._decoded(self.slots)
         pins = torch.where(torch.rand(SLOTS, HEADS, ENTRIES // PAGE) < 0.05, float("inf"), float("-inf"))
-        counts = torch.tensor([[LIMIT, LEADING, NEWEST, is_mean]], dtype=torch.int32).repeat(SLOTS, 1)
-        return Pages(digest(keys.unflatten(2, (-1, PAGE)), is_mean).to(dtype), pins, counts)
-
-    def limited(self, limit: int, means: Tensor | None = None) -> None:
-        """Have slots read so many pages, and estimate the others if there are means."""
-        assert isinstance(self.slots.reading, Pages)
-        counts = self.slots.reading.counts.clone()
-        counts[:, 0] = limit
-        self.slots = self.slots._replace(reading=self.slots.reading._replace(counts=counts, means=means))
-
-    def some_means(self) -> Tensor:
-        return torch.randn(SLOTS, HEADS, MEANS, self.q.shape[-1])
+        counts = torch.tensor([[LIMIT, LEADING, NEWEST]], dtype=torch.int32).repeat(SLOTS, 1)
+        return Pages(digest(keys.unflatten(2, (-1, PAGE))).to(dtype), pins, counts)
 
     def run(self, attend: Attend, is_written: bool = True) -> Partial:
         """Run the step on a copy of the slots, which `after` is then."""

@@ -40,7 +40,7 @@ class Step:
     def __init__(self, page: int) -> None:
         self.page, shape = page, (SLOTS, HEADS, ENTRIES // page)
         self.q, self.k, self.v = (torch.randn(SLOTS, HEADS, *more, WIDTH).bfloat16() for more in ([4], [], []))
-        counts = torch.tensor([[8, 1, 2, 1], [12, 1, 3, 1]]).int()
+        counts = torch.tensor([[8, 1, 2], [12, 1, 3]]).int()
         digests = torch.randn(*shape, 2, WIDTH).bfloat16()
         self.reading = Pages(digests, torch.full(shape, float("-inf")), counts)
 

@@ -46,7 +46,7 @@ def test_of_equal_scores_the_first_pages_are_selected(pool: ProcessPoolExecutor,
     rows = rows_of([100 * PAGE, 77 * PAGE - 3, 13 * PAGE, 0, 5])
     scores = scale * torch.randint(-4, 5, (5, HEADS, 1, 100)).float()
     scores[:, 0] *= -0.0  # zeros of both signs
-    of_slots = reading([[12, 1, 3, 1], [40, 0, 1, 1], [12, 2, 2, 0], [12, 1, 3, 1], [12, 1, 3, 1]], scores)
+    of_slots = reading([[12, 1, 3], [40, 0, 1], [12, 2, 2], [12, 1, 3], [12, 1, 3]], scores)
     found = selected(pool, scores, of_slots, rows)
     assert torch.equal(found, pages.selected(scores, of_slots, rows, PAGE))
     assert found.sum(-1)[:, 0].tolist() == [12, 40, 12, 0, 1]
@@ -57,7 +57,7 @@ def test_the_query_that_promises_a_page_the_most_counts(pool: ProcessPoolExecuto
     scores = 4 * torch.randn(2, HEADS, 3, 60)
     scores[:, :, 1] += 50  # which says nothing about pages
     scores[1, 0, 2, 7] = float("inf")
-    found = selected(pool, scores, reading([[20, 1, 2, 1]] * 2, scores), rows_of([60 * PAGE, 60 * PAGE - 9]))
+    found = selected(pool, scores, reading([[20, 1, 2]] * 2, scores), rows_of([60 * PAGE, 60 * PAGE - 9]))
     older = scores[..., :58].double().clamp(max=3.4e38).softmax(-1).amax(2)
     for row, head in product(range(2), range(HEADS)):
         best = sorted(range(1, 58), key=older[row, head].tolist().__getitem__, reverse=True)[: 20 - 1 - 2]
@@ -69,7 +69,7 @@ def test_pinned_pages_are_selected_before_those_with_higher_shares(pool: Process
     scores, pins = torch.randn(2, HEADS, 3, 60), torch.full((2, HEADS, 60), float("-inf"))
     pins[0, :, [0, 5, 9, 59]] = float("inf")  # the first and the last one are read anyway
     pins[1, 1, 3:40] = float("inf")  # more than are read
-    of_slots = reading([[20, 1, 2, 1]] * 2, scores, pins.flip(0).contiguous())
+    of_slots = reading([[20, 1, 2]] * 2, scores, pins.flip(0).contiguous())
     found = selected(pool, scores, of_slots, rows_of([60 * PAGE, 60 * PAGE - 9], [1, 0]))
     shares = scores[..., :58].double().softmax(-1).amax(2)
     for row, head in product(range(2), range(HEADS)):
@@ -82,6 +82,6 @@ def test_pinned_pages_are_selected_before_those_with_higher_shares(pool: Process
 def test_scores_that_are_nan_are_the_lowest(pool: ProcessPoolExecutor) -> None:
     scores = torch.full((1, HEADS, 2, 30), float("nan"))
     scores[0, 1, 1, 20:22] = torch.tensor([-3e38, float("-inf")])
-    found = selected(pool, scores, reading([[6, 1, 2, 1]], scores), rows_of([30 * PAGE]))
+    found = selected(pool, scores, reading([[6, 1, 2]], scores), rows_of([30 * PAGE]))
     assert found[0, 0].nonzero()[:, 0].tolist() == [0, 1, 2, 3, 28, 29]
     assert found[0, 1].nonzero()[:, 0].tolist() == [0, 1, 2, 20, 28, 29]

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
-from ringkv.base.cache_spec import IN_CHUNKS, MEANS, SKIPPED, Pages, PlaneFormat, Ragged, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, SKIPPED, Pages, PlaneFormat, Ragged, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.slot_formats import check_sizes, policies_of_requests
-from ringkv.plan.complete import MOST_DRAFTS, complete
+from ringkv.plan.complete import complete
 from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest, report
 from ringkv.plan.shapes import configurations, known
@@ -83,10 +83,8 @@ def test_layers_with_a_sliding_window_have_equal_heads() -> None:
     ("options", "param"),
     [
         (Options(kv_page=16), "kv_page"),
-        (Options(kv_read=512), "kv_read"),
         (Options(kv_policy="snapkv", kv_tier="/tmp"), "kv_tier"),
         (Options(kv_policy="arkvale", kv_page=20), "kv_page"),
-        (Options(kv_policy="arkvale", kv_unread="no"), "kv_unread"),
         (Options(kv_policy="arkvale", kv_tier="/nowhere"), "kv_tier"),
     ],
 )
@@ -100,10 +98,6 @@ def test_pages_and_heads_of_different_lengths_are_accepted_on_a_gpu(options: Opt
     assert bool(slots.pages) != slots.is_ragged
 
 
-def test_drafts_are_fewer_than_the_means_from_which_they_are_taken_back() -> None:
-    assert MOST_DRAFTS < MEANS
-
-
 def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:
     engine = complete(Path("model"), SMOLLM2, Options(kv_policy="arkvale", prompt_tokens=2000, output_tokens=100))
     pages = engine.slot_format.pages
@@ -112,11 +106,6 @@ def test_a_slot_in_pages_holds_a_whole_prompt_and_its_output() -> None:
     on_disk = engine.slot_format._replace(reading=pages._replace(on_disk=True))
     memory, files = (SMOLLM2.with_slots(slots).groups[0].slot_bytes(2176, 2) for slots in (engine.slot_format, on_disk))
     assert memory - files == 2176 * SMOLLM2.groups[0].token_bytes(2)
-
-
-def test_a_slot_of_a_compressed_prompt_that_is_read_in_pages_holds_whole_ones() -> None:
-    engine = complete(Path("model"), SMOLLM2, Options(kv_policy="snapkv", kv_budget=1000, kv_read=256, kv_page=16))
-    assert (engine.kv.budget, engine.kv.read, engine.page, engine.capacity) == (1000, 256, 16, 1008)
 
 
 def test_a_budget_is_no_more_than_a_slot_in_pages_holds() -> None:

@@ -19,7 +19,7 @@ from ringkv.plan.units import parse_share
 from ringkv.server.api.responses import ResponsesBody
 from ringkv.server.run.schemas import ChatBody, CompletionBody
 
-OF_PAGES = {"kv_page", "kv_digest", "kv_unread", "kv_tier"}
+OF_PAGES = {"kv_page", "kv_tier"}
 START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_profile", *OF_PAGES}
 REQUEST_ALONE = {"kv_protect"}
 OBSERVES = {"kv_trace"}  # of HTTP; it changes nothing of the cache

@@ -75,7 +75,7 @@ def test_slots_whose_pages_are_recalled_fit_to_the_byte_on_the_gpu_and_in_its_ho
     chosen = {"kv_policy": "arkvale", "kv_tier": "memory", "slots": 4, "prompt_tokens": 32_768}
     entries, layers, heads = 32_768 + 1024, 32, 8
     maps = 4 * (2 * entries // 32 + 128 + 1)  # with a pin for each page
-    slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 16)
+    slot = 128 * 32 * TOKEN + entries // 32 * TOKEN + layers * (heads * maps + 12)
     device = device_need(0, 32_768) + 4 * (slot + SAMPLER)
     host = RESERVE + 4 * entries * TOKEN
     found = on_gpu(device, host, **chosen)

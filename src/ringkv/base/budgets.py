@@ -17,11 +17,7 @@ def min_budget(choice: KVChoice) -> int:
 
 
 def check_budget(choice: KVChoice, budget: int) -> None:
-    """Raise `BudgetTooSmall` if the policy does not accept this budget, or what a step reads of it.
-
-    The message states the minimum.
-    """
-    _check_read(choice)
+    """Raise `BudgetTooSmall`, whose message states the minimum, if the policy does not accept this budget."""
     if _spare(choice, budget) >= 0:
         return
     parts, remedies = _NEEDS[choice.policy](choice, budget)
@@ -29,17 +25,6 @@ def check_budget(choice: KVChoice, budget: int) -> None:
         f"kv_budget {budget} is less than {' and '.join(f'{count} {what}' for what, count in parts.items())}; "
         f"raise it to {min_budget(choice)}, or lower {' or '.join(remedies)}"
     )
-
-
-def _check_read(choice: KVChoice) -> None:
-    """Raise `BudgetTooSmall` if a step may not read what it always reads, and one entry more."""
-    least = choice.sinks + choice.window + 1
-    if choice.policy == "snapkv" and choice.read is not None and choice.read < least:
-        raise BudgetTooSmall(
-            f"kv_read {choice.read} is less than {choice.sinks} sinks and {choice.window} in its window and 1 "
-            f"selected; raise it to {least}, or lower kv_sinks or kv_window",
-            "kv_read",
-        )
 
 
 def _spare(choice: KVChoice, budget: int) -> int:

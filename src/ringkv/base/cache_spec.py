@@ -40,9 +40,7 @@ _STORED: Mapping[PlaneFormat, _Stored] = {
 }  # encodings of vectors
 
 
-COUNTS_BYTES = 16  # of four int32: what a step reads of a slot in pages
-MEANS = 16  # mean values that such a slot keeps if pages are estimated; more than the tokens of a step with drafts
-MEAN_BYTES = 4 * MEANS  # of an element of them, float32
+COUNTS_BYTES = 12  # of three int32: what a step reads of a slot in pages
 PIN_BYTES = 4  # of a page and head of such a slot, float32
 MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or a count
 HISTORY = 12  # reviews whose high weights are counted, of an entry of a slot that is reviewed
@@ -65,16 +63,13 @@ class Ragged(NamedTuple):
 class Pages(NamedTuple):
     """A reading: a step reads some pages of a slot.
 
-    size: entries of a page. by_means: digests are means instead of bounds. on_disk: keys and values are in files.
-    resident: pages of each head that are on a GPU, if all are in its host's memory; 0 if they are not. estimated:
-    attention to pages that a step does not read is estimated from their digests.
+    size: entries of a page. on_disk: keys and values are in files. resident: pages of each head that are on a GPU, if
+    all are in its host's memory; 0 if they are not.
     """
 
     size: int
-    by_means: bool = True
     on_disk: bool = False
     resident: int = 0
-    estimated: bool = False
 
 
 Reading = Everything | Ragged | Pages
@@ -310,12 +305,11 @@ class LayerGroup(NamedTuple):
         return queries + noted + (self._page_bytes(reading, entries, item) if isinstance(reading, Pages) else 0)
 
     def _page_bytes(self, pages: Pages, entries: int, item: int) -> int:
-        """Return the bytes of digests, pins, counts, means, and what a GPU notes of pages in its host's memory."""
+        """Return the bytes of digests, pins, counts, and what a GPU notes of pages in its host's memory."""
         count, resident, key = entries // pages.size, pages.resident, self.spec.key
         page = 2 * item * key.elements + PIN_BYTES * key.heads
         maps = MAP_BYTES * key.heads * (count + resident + 1) if resident else 0
-        means = MEAN_BYTES * key.elements if pages.estimated else 0
-        return count * page + maps + means + COUNTS_BYTES
+        return count * page + maps + COUNTS_BYTES
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""

@@ -20,10 +20,6 @@ READINGS: tuple[Reading, ...] = get_args(Reading)
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 PAGES = (32, 16)  # entries of a page; the first is the default
-Digest = Literal["mean", "bounds"]
-DIGESTS: tuple[Digest, ...] = get_args(Digest)
-Unread = Literal["drop", "estimate"]
-UNREAD: tuple[Unread, ...] = get_args(Unread)
 Weigh = Literal["none", "values"]
 WEIGHS: tuple[Weigh, ...] = get_args(Weigh)
 HeadBudgets = Literal["equal", "adaptive", "global", "pyramid", "profile"]
@@ -41,7 +37,7 @@ class KVChoice:
 
     policy: one of `POLICIES`.
     budget: entries the request may hold (per layer and key-value head), or with arkvale entries that a step reads; None
-    is the slot's whole capacity. read: with snapkv, entries that a step reads; None is all.
+    is the slot's whole capacity.
     sinks: S, leading tokens never evicted. recent: R, a share of the budget when below 1, else a number of entries.
     elastic: give short prompts' unused entries to the ring; False is the paper's fixed layout.
     protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
@@ -72,7 +68,6 @@ class KVChoice:
     heads: HeadBudgets = "equal"
     review: int = 32
     reading: Reading = "low"
-    read: int | None = None
 
     def __post_init__(self) -> None:
         selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
@@ -80,7 +75,6 @@ class KVChoice:
             (
                 one_of("kv_policy", self.policy, POLICIES),
                 number("kv_budget", 1 if self.budget is None else self.budget, 1),
-                number("kv_read", 1 if self.read is None else self.read, 1),
                 number("kv_sinks", self.sinks, 0),
                 ("kv_recent", self.recent, _is_part(self.recent), "a share such as 0.25 (below 1) or whole entries"),
                 ("kv_elastic", self.elastic, isinstance(self.elastic, bool), "true or false"),
@@ -101,8 +95,8 @@ class KVChoice:
 
     @property
     def reads_pages(self) -> bool:
-        """Whether a step reads some pages of a slot only."""
-        return self.policy == "arkvale" or (self.policy == "snapkv" and self.read is not None)
+        """Whether slots hold every token, of which a step reads some pages."""
+        return self.policy == "arkvale"
 
     @property
     def review_interval(self) -> int:

@@ -33,18 +33,15 @@ class PageCounts(NamedTuple):
     @classmethod
     def of_choice(cls, choice: KVChoice, page: int) -> "PageCounts":
         """Return what slots of a choice that reads pages, and has a budget, will have."""
-        read = choice.read or choice.budget
-        assert read is not None
-        newest = choice.window if choice.read else choice.recent_entries(read)
-        return cls._of(read, choice.sinks, newest, page)
+        assert choice.budget is not None
+        return cls._of(choice.budget, choice.sinks, choice.recent_entries(choice.budget), page)
 
 
 def entries_read(choice: KVChoice, entries: int, page: int) -> int:
     """Return the entries of each head that a step reads of a slot with so many, in pages unless `page` is 0."""
     if page and choice.reads_pages:
         return min(entries, PageCounts.of_choice(choice, page).most * page)
-    read = choice.read or choice.budget
-    return entries if read is None else min(entries, read)
+    return entries if choice.budget is None else min(entries, choice.budget)
 
 
 def resident_pages(choice: KVChoice, capacity: int, page: int) -> int:

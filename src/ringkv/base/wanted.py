@@ -49,8 +49,7 @@ def of_slots(slots: SlotFormat) -> dict[Feature, str]:
     pages = slots.pages
     return _encoded(slots) | _true(
         (
-            (pages is not None, "pages", "kv_policy arkvale or kv_read"),
-            (pages is not None and pages.estimated, "estimate", "kv_unread estimate"),
+            (pages is not None, "pages", "kv_policy arkvale"),
             (pages is not None and pages.on_disk, "tier on disk", "kv_tier with a directory"),
             (pages is not None and pages.resident > 0, "tier in host memory", "kv_tier memory"),
             (slots.is_ragged, "ragged heads", "kv_heads other than equal"),
@@ -62,7 +61,6 @@ def of_slots(slots: SlotFormat) -> dict[Feature, str]:
 def of_choice(choice: KVChoice) -> dict[Feature, str]:
     """Return what a request chooses, or the default of an engine."""
     select = f"kv_select {choice.select.name}"
-    pages = "kv_policy arkvale" if choice.policy == "arkvale" else f"kv_read {choice.read}"
     return _true(
         (
             (choice.turns == "continue", "continue", "kv_turns continue"),
@@ -71,7 +69,7 @@ def of_choice(choice: KVChoice) -> dict[Feature, str]:
             (choice.select.weighs_values, "selector weighs", select),
             (choice.select.joins_heads, "selector joins heads", select),
             (choice.select.prefills_twice, "selector prefills twice", select),
-            (choice.reads_pages, "pages", pages),
+            (choice.reads_pages, "pages", f"kv_policy {choice.policy}"),
             (choice.review_interval > 0, "reviews", f"kv_policy {choice.policy}"),
             (choice.policy in KEEP_EVERY_TOKEN, "every token", f"kv_policy {choice.policy}"),
         )

@@ -61,7 +61,7 @@ def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
             "kv_budget",
         )
     check_budget(choice, budget)
-    return _RULES[choice.policy](choice, n, capacity if choice.policy in _KEEP_EVERY_TOKEN else budget)
+    return _RULES[choice.policy](choice, n, capacity if choice.reads_pages else budget)
 
 
 def _full(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -89,26 +89,14 @@ def _arkvale(choice: KVChoice, n: int, capacity: int) -> Layout:
 
 
 def _snapkv(choice: KVChoice, n: int, budget: int) -> Layout:
-    """SnapKV as published: K selected tokens and the window. Generated tokens are appended until the slot is full.
-
-    If a step reads some pages of it, this is RocketKV (arXiv 2502.14051).
-    """
+    """SnapKV as published: K selected tokens and the window. Generated tokens are appended until the slot is full."""
     output = choice.recent_entries(budget)  # entries for generated tokens
     kept = budget - output
     if n <= kept:
-        plan = Layout(n, sinks=n, selected=0, recent=0, protected=n, base=n, ring=budget - n, wraps=False)
-        return _in_pages(choice, plan)
+        return Layout(n, sinks=n, selected=0, recent=0, protected=n, base=n, ring=budget - n, wraps=False)
     selected = kept - choice.window
     _refuse_too_many(tokens(protected(choice.protect, n - choice.window)), selected, budget)
-    plan = Layout(n, 0, selected, recent=choice.window, protected=kept, base=n, ring=output, wraps=False)
-    return _in_pages(choice, plan)
-
-
-def _in_pages(choice: KVChoice, plan: Layout) -> Layout:
-    """Return a layout that does not wrap, of which a step reads some entries if the choice says so."""
-    if choice.read is None:
-        return plan
-    return plan._replace(read=choice.read, leading=choice.sinks, newest=choice.window)
+    return Layout(n, 0, selected, recent=choice.window, protected=kept, base=n, ring=output, wraps=False)
 
 
 def _streaming(choice: KVChoice, n: int, budget: int) -> Layout:
@@ -177,7 +165,6 @@ def _scissorhands(choice: KVChoice, n: int, budget: int) -> Layout:
     return Layout(n, choice.sinks, selected, recent, kept, base=n, ring=review, wraps=True, review=review)
 
 
-_KEEP_EVERY_TOKEN = ("arkvale",)  # whose budget says how many a step reads
 _RULES: dict[str, LayoutRule] = {
     "full": _full,
     "streaming": _streaming,

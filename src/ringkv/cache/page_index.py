@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.base.cache_spec import MEANS, LayerGroup
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.cache_spec import Pages as PageSettings
 from ringkv.base.kv import Layout
 from ringkv.base.page_counts import PageCounts
@@ -32,12 +32,10 @@ def allocate(group: LayerGroup, settings: PageSettings, rows: int, entries: int,
     """Return the tensors of rows with so many entries, [L, R, ...] each."""
     layers, key = len(group.layers), group.spec.key
     first, pages = (layers, rows, key.heads), entries // settings.size
-    means = new((*first, MEANS, group.spec.value_width), dtype=torch.float32) if settings.estimated else None
     return Pages(
         digests=new((*first, pages, 2, key.width)),
         pins=new((*first, pages), dtype=torch.float32),
-        counts=aligned(new, (layers, rows, 4)),
-        means=means,
+        counts=aligned(new, (layers, rows, 3)),
         residents=_residents(group, settings, rows, pages, new) if settings.resident else None,
     )
 
@@ -76,19 +74,15 @@ def reach(pages: Pages, row: int, size: int) -> int:
 
 
 def note(pages: Pages, row: int, settings: PageSettings, kept: Kept, read: ReadVectors) -> None:
-    """Note the digests of a row's whole pages, the mean of its values, and in `pins` the votes of its pages."""
+    """Note the digests of a row's whole pages, and in `pins` the votes of its pages."""
     size, stop = settings.size, kept.length // settings.size * settings.size
     step = ENCODED_AT_ONCE if settings.resident else max(1, stop)  # keys of a host's memory: a part at a time
     for layer, digests in enumerate(pages.digests[:, row]):
         for first in range(0, stop, step):
             keys = read(0, layer, slice(first, min(first + step, stop)))
-            new = digest(keys.unflatten(1, (-1, size)), settings.by_means)
+            new = digest(keys.unflatten(1, (-1, size)))
             digests[:, first // size : first // size + new.shape[1]] = new
         digests[:, stop // size :] = 0
-        if pages.means is not None:
-            values = read(1, layer, slice(kept.length))
-            pages.means[layer, row, :, kept.length % MEANS] = values.float().mean(1)
-    pages.counts[:, row, 3] = int(settings.by_means)
     pages.pins[:, row] = 0
     if kept.saliency is not None:
         votes = F.pad(kept.saliency, (0, -kept.length % size)).unflatten(-1, (-1, size)).sum(-1)

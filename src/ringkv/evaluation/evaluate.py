@@ -16,7 +16,7 @@ from typing import Any
 
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, DIGESTS, KEEP_EVERY_TOKEN, PAGES, UNREAD, KVChoice
+from ringkv.base.kv import BLOCK, KEEP_EVERY_TOKEN, PAGES, KVChoice
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
@@ -140,9 +140,8 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
     form, skip = options.kv_format or "plain", options.kv_format_skip
     if form != "plain":
         about["slots"] = form if skip is None else f"{form} skip={skip}"
-    for name, (usual_one, *_) in {"kv_page": PAGES, "kv_digest": DIGESTS, "kv_unread": UNREAD}.items():
-        if getattr(options, name) not in (None, usual_one):
-            about[name] = getattr(options, name)
+    if options.kv_page not in (None, PAGES[0]):
+        about["kv_page"] = options.kv_page
     if options.kv_profile is not None:
         shares = head_shares(folder, config, options, settings(options))
         about["kv_profile"] = sha256(repr(shares).encode()).hexdigest()[:12]
@@ -213,7 +212,6 @@ def _engine(
     if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
         longest = min(config.context, longest + SECOND_PREFILL)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
-    options = replace(options, kv_read=None)  # a cell's own
     if any(cell.choice.reads_pages for item in pending for cell in item.cells):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
     review = max(cell.choice.review_interval for item in pending for cell in item.cells)

@@ -184,7 +184,7 @@ def _options(options: Options, cell: Cell) -> Options:
 
 def _of_choice(options: Options, choice: KVChoice) -> Options:
     """Return the options with a choice's policy, without what is set of pages or of selection if it has none."""
-    of_pages = () if choice.reads_pages else ("kv_read", *OF_PAGES)
+    of_pages = () if choice.reads_pages else OF_PAGES
     of_selection = (*SELECTION, "kv_profile") if choice.policy == FULL else ()
     return replace(options, kv_policy=choice.policy, **dict.fromkeys((*of_pages, *of_selection)))
 

@@ -14,9 +14,7 @@ from ringkv.base.cache_spec import IN_CHUNKS
 from ringkv.kernels import decode_attend_zip, pages, recall
 from ringkv.kernels.attend import attend
 from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS, Encoding, split_centers, with_first
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Pages, Ragged, Rows, Slots
-from ringkv.kernels.unread_pages import SeenPages, add_unread_pages
 
 
 def decode_attend(
@@ -98,16 +96,13 @@ def _attend_pages(
     visible = pages.in_pages(seen, rows.live, page)
     if reading.residents is not None:
         return attend(q, *recall.recalled(reading.residents, slot, visible, page), visible[:, :, None], scale)
-    read = Partial(*attend(q, *stored.decoded(slot), visible[:, :, None], scale))
-    if reading.means is None:
-        return read
-    return add_unread_pages(read, q, v, reading, stored.centers, rows, SeenPages(seen, page), scale)
+    return attend(q, *stored.decoded(slot), visible[:, :, None], scale)
 
 
 def _complete_digests(stored: _Stored, reading: Pages, rows: Rows, page: int) -> None:
     """Write the digests of pages whose last entry was written: of keys as they are decoded, minus their center.
 
-    The center adds the same to the scores of all pages. Rotated keys differ as much in each element, so their bounds
+    The center adds the same to the scores of all pages. Rotated keys differ as much in each element, so their digests
     would be looser.
     """
     written = (pages.written(part, rows.slot.long(), rows.entry, page) for part in stored.keys)

@@ -1,7 +1,7 @@
 """Pages of a slot: their digests, and which of them a step reads: those whose digests promise the most attention.
 
 B rows of a step, S slots, H key-value heads, G query heads per key-value head, C entries per slot in P pages, D
-head_dim. Source: ArkVale (NeurIPS 2024), section 3; with bounds, Quest (arXiv 2406.10774), algorithm 1.
+head_dim. Source: ArkVale (NeurIPS 2024), section 3.
 """
 
 import torch
@@ -12,11 +12,10 @@ from ringkv.kernels.slots import Pages, Rows
 EVERY_PAGE = 2**31 - 1
 
 
-def digest(pages: Tensor, is_mean: Tensor | bool) -> Tensor:
+def digest(pages: Tensor) -> Tensor:
     """Return the digests [..., 2, D] of pages of keys [..., page, D].
 
-    Bounds are the extremes of each element. Means are the middle of the extremes, plus and minus the mean distance from
-    it: no bounds, but they select better pages (ArkVale, section 3.2).
+    They are the middle of each element's extremes, plus and minus the mean distance from it (ArkVale, section 3.2).
     """
     wide = pages.float()
     high, low = wide.amax(-2), wide.amin(-2)
@@ -24,13 +23,11 @@ def digest(pages: Tensor, is_mean: Tensor | bool) -> Tensor:
     for one in wide.unbind(-2):  # in the order of the C++ operator, for the same bits
         total += (middle - one).abs()
     radius = total / pages.shape[-2]
-    mean = torch.stack((middle + radius, middle - radius), -2)
-    means = torch.as_tensor(is_mean, device=pages.device)
-    return torch.where(means, mean, torch.stack((high, low), -2)).to(pages.dtype)
+    return torch.stack((middle + radius, middle - radius), -2).to(pages.dtype)
 
 
 def scores(q: Tensor, digests: Tensor) -> Tensor:
-    """Return float32 [B, H, G, P] of q [B, H, G, D] and digests [B, H, P, 2, D]: what q . k is at most."""
+    """Return float32 [B, H, G, P] of q [B, H, G, D] and digests [B, H, P, 2, D]: what q . k may be."""
     upper, lower = digests.float().transpose(-1, -3).unbind(-2)  # [B, H, D, P]
     return q.float().clamp(min=0) @ upper + q.float().clamp(max=0) @ lower
 
@@ -52,7 +49,7 @@ def selected(scores: Tensor, reading: Pages, rows: Rows, page: int) -> Tensor:
     scores [B, H, G, P]. Pinned pages come before those with the highest `priority`, of equal ones the first.
     """
     counts = reading.counts[rows.slot.long()]
-    limit, leading, newest, _ = (column[:, None, None] for column in counts.unbind(-1))
+    limit, leading, newest = (column[:, None, None] for column in counts.unbind(-1))
     total = ((rows.live + page - 1) // page)[:, None, None]
     index = torch.arange(scores.shape[-1], device=scores.device)
     always = (index < leading) | (index >= total - newest)
@@ -87,8 +84,7 @@ def written(plane: Tensor, rows: Tensor, entry: Tensor, page: int) -> Tensor:
 def complete(keys: Tensor, reading: Pages, rows: Rows) -> None:
     """Write the digest of each row's page of keys [B, H, page, D] if its last entry was written."""
     page, slot = keys.shape[2], rows.slot.long()
-    is_mean = (reading.counts[slot, 3] > 0)[:, None, None, None]
-    new = digest(keys, is_mean).to(reading.digests.dtype)
+    new = digest(keys).to(reading.digests.dtype)
     is_last = (((rows.entry + 1) % page == 0) & (rows.live > 0))[:, None, None, None]
     place = slot, slice(None), rows.entry.long() // page
     reading.digests[place] = torch.where(is_last, new, reading.digests[place])

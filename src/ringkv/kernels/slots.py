@@ -44,17 +44,15 @@ class Residents(NamedTuple):
 class Pages(NamedTuple):
     """A reading: at most so many pages of each head, those whose digests promise the most attention.
 
-    digests [S, H, P, 2, D]: an upper and a lower bound of each page's keys, minus their center if they have one,
-    written with the last entry of a page. pins float32 [S, H, P]: infinite for pinned pages, else -inf. counts int32
-    [S, 4]: pages that a step reads; how many of them are the first; how many the newest, the open one among them; and
-    whether digests are means instead of bounds. means float32 [S, H, MEANS, D]: other pages are estimated, see
-    `add_unread_pages`; None: they count nothing. residents: None if all pages are where steps read them.
+    digests [S, H, P, 2, D]: of each page's keys, minus their center if they have one, written with the last entry of a
+    page. pins float32 [S, H, P]: infinite for pinned pages, else -inf. counts int32 [S, 3]: pages that a step reads;
+    how many of them are the first; how many the newest, the open one among them. residents: None if all pages are where
+    steps read them.
     """
 
     digests: Tensor
     pins: Tensor
     counts: Tensor
-    means: Tensor | None = None
     residents: Residents | None = None
 
 
@@ -85,11 +83,8 @@ class Slots(NamedTuple):
 
     @property
     def pages(self) -> list[Tensor]:
-        """Digests, pins, counts and, if there are any, means."""
-        if not isinstance(self.reading, Pages):
-            return []
-        *tensors, means, _ = self.reading
-        return tensors if means is None else [*tensors, means]
+        """Digests, pins and counts."""
+        return list(self.reading[:3]) if isinstance(self.reading, Pages) else []
 
     @property
     def residents(self) -> list[Tensor]:
@@ -115,8 +110,7 @@ def reading_of(places: Tensor | None, pages: Sequence[Tensor], residents: Sequen
         return Ragged(places)
     if not pages:
         return None
-    digests, pins, counts, *means = pages
-    return Pages(digests, pins, counts, means[0] if means else None, Residents(*residents) if residents else None)
+    return Pages(*pages, Residents(*residents) if residents else None)
 
 
 _LEAVES = Tensor, frozenset
@@ -124,7 +118,6 @@ _LEAVES = Tensor, frozenset
 _DYNAMIC: Mapping[str, tuple[int, ...]] = {
     "centers": (0,),
     "counts": (0,),
-    "means": (0,),
     "fetched": (0,),
     "places": (0,),
     "queries": (0, 1),

@@ -47,12 +47,10 @@ def _budget(options: Options, policy: str, prompt_tokens: int) -> int:
     return DEFAULT_BUDGET
 
 
-def paged_entries(options: Options, choice: KVChoice, prompt_tokens: int, context: int, page: int) -> int:
-    """Return the entries of a slot in pages: of every token, or of what the choice keeps."""
-    assert choice.budget is not None
+def paged_entries(options: Options, prompt_tokens: int, context: int, page: int) -> int:
+    """Return the entries of a slot in pages, which holds every token."""
     output = at_least(1, "output_tokens", options.output_tokens, DEFAULT_OUTPUT)
-    entries = min(context, prompt_tokens + output) if choice.policy == "arkvale" else choice.budget
-    return whole_pages(entries, page)
+    return whole_pages(min(context, prompt_tokens + output), page)
 
 
 def whole_pages(tokens: int, page: int) -> int:

@@ -56,7 +56,7 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     drafts = _speculate(options)
     stored = slot_format(config, options, kv, Start(drafts, rank.count, device, options.kv_tier))
     page = stored.pages.size if stored.pages else 0
-    capacity = paged_entries(options, kv, prompt_tokens, config.context, page) if page else kv.budget
+    capacity = paged_entries(options, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
     stored = with_residents(stored, options.kv_tier, device, kv, capacity)
     weights = _weights(options, dtype, device)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, Digest, HeadBudgets, KVChoice, Reading, TurnMode, Unread, Weigh
+from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
 from ringkv.base.selectors import SELECTORS, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -142,26 +142,6 @@ class PageSettings:
     kv_page: Annotated[
         int | None, Setting(None, int, "ENTRIES", "Entries of a page that arkvale reads: 32 or 16", fallback="32")
     ] = None
-    kv_digest: Annotated[
-        Digest | None,
-        Setting(
-            None,
-            str,
-            "NAME",
-            "What arkvale selects pages by: mean (of distances, as the paper) or bounds (of keys, as Quest)",
-            fallback="mean",
-        ),
-    ] = None
-    kv_unread: Annotated[
-        Unread | None,
-        Setting(
-            None,
-            str,
-            "NAME",
-            "Pages that arkvale does not read in a step: drop (as the paper), or estimate",
-            fallback="drop",
-        ),
-    ] = None
     kv_tier: Annotated[
         str | None,
         Setting(
@@ -189,16 +169,6 @@ class SlotSettings(PageSettings, FormatSettings):
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    kv_read: Annotated[
-        int | None,
-        Setting(
-            "read",
-            int,
-            "ENTRIES",
-            "With snapkv, entries of what is kept that a step reads, in whole pages (RocketKV)",
-            fallback="all",
-        ),
-    ] = None
     kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
     kv_recent: Annotated[
         str | float | None,

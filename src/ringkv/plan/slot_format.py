@@ -14,7 +14,7 @@ from ringkv.base.cache_spec import (
 )
 from ringkv.base.cannot import refuse
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import DIGESTS, PAGES, UNREAD, KVChoice
+from ringkv.base.kv import PAGES, KVChoice
 from ringkv.base.page_counts import resident_pages
 from ringkv.base.wanted import Caches, Start, of_engine
 from ringkv.models.slot_formats import check_sizes
@@ -52,24 +52,13 @@ def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoic
     return slots._replace(reading=slots.pages._replace(resident=resident))
 
 
-def check_read(kv: KVChoice) -> None:
-    """Raise InvalidRequest if a choice says how much of a slot a step reads, and its policy reads all."""
-    if kv.read is not None and kv.policy != "snapkv":
-        raise InvalidRequest(
-            f"kv_read {kv.read} is for kv_policy snapkv, and it is {kv.policy}; choose snapkv, or leave kv_read out",
-            "kv_read",
-        )
-
-
 def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
     """Raise InvalidRequest for a setting of pages if nothing reads them."""
-    check_read(kv)
     for name in OF_PAGES:
         value = getattr(settings, name)
         if value is not None and not kv.reads_pages:
             raise InvalidRequest(
-                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or "
-                f"snapkv with kv_read, or leave {name} out",
+                f"{name} {value} is for kv_policy arkvale, and it is {kv.policy}; choose arkvale, or leave {name} out",
                 name,
             )
 
@@ -78,7 +67,4 @@ def _pages(settings: SlotSettings) -> Pages:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    unread = choice("kv_unread", settings.kv_unread, UNREAD, "drop")
-    by = choice("kv_digest", settings.kv_digest, DIGESTS, "mean")
-    on_disk = settings.kv_tier not in IN_MEMORY
-    return Pages(size, by_means=by == "mean", on_disk=on_disk, estimated=unread == "estimate")
+    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY)

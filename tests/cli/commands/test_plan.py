@@ -59,7 +59,7 @@ def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
         {"prompt_tokens": 900},
         {"prefill_workspace": 1500, "prompt_tokens": 4000},
         {"kv_policy": "arkvale", "kv_page": 16, "prompt_tokens": 1000},
-        {"kv_policy": "arkvale", "kv_tier": "/tmp", "kv_unread": "estimate"},
+        {"kv_policy": "arkvale", "kv_tier": "/tmp"},
         {"kv_policy": "scissorhands", "kv_review": 17},
         {"kv_heads": "global"},
         {"kv_format": "int8", "dtype": "float32"},
@@ -82,7 +82,7 @@ def test_pages_in_files_take_their_digests_from_memory_and_a_step_reads_the_budg
     """SmolLM2: 30 layers, 3 heads of 64; a page of 32 entries has a digest of two vectors and a pin."""
     arguments = ("plan", "--tokens", "8k", "--kv-budget", "2048", "--kv-policy", "arkvale")
     memory, disk = (json.loads(cli(*arguments, *tier, "--json").out)["rows"][1] for tier in ((), ("--kv-tier", ".")))
-    token, digests = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 16)
+    token, digests = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 12)
     assert (memory["slot_bytes"], memory["file_bytes"]) == (8192 * token + digests, 0)
     assert (disk["slot_bytes"], disk["file_bytes"]) == (digests, 8192 * token)
     assert memory["step_bytes"] == disk["step_bytes"] == 134_515_008 * 2 + 2048 * token + digests
@@ -93,7 +93,7 @@ def test_pages_in_a_gpus_host_leave_places_digests_and_maps_on_the_gpu(cli: Cli)
     """A step reads 64 pages and 128 are on the GPU, of 256. Each of 90 heads has their places and a counter."""
     arguments = ("plan", "--tokens", "8k", "--kv-policy", "arkvale", "--kv-tier", "memory", "--device", "cuda")
     found = json.loads(cli(*arguments, "--json").out)["rows"][1]
-    token, digests, maps = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 16), 90 * 4 * (256 + 128 + 1)
+    token, digests, maps = 23_040, 30 * (8192 // 32 * 3 * (2 * 64 * 2 + 4) + 12), 90 * 4 * (256 + 128 + 1)
     assert (found["slot_bytes"], found["host_bytes"]) == (128 * 32 * token + digests + maps, 8192 * token)
     text = cli(*arguments).out
     assert "in host memory per slot" in text

@@ -14,7 +14,6 @@ from tests.server.conftest import Served
 SENT: dict[str, tuple[Any, Any]] = {
     "kv_policy": ("snapkv", "snapkv"),
     "kv_budget": (33, 33),
-    "kv_read": (24, 24),
     "kv_sinks": (2, 2),
     "kv_recent": (0.5, 0.5),
     "kv_window": (8, 8),
@@ -29,7 +28,6 @@ SENT: dict[str, tuple[Any, Any]] = {
     "kv_protect": ([[2, 5], [7, 9]], ((2, 5), (7, 9))),
     "kv_turns": ("continue", "continue"),
 }
-WITH = {"kv_read": {"kv_policy": "snapkv"}}  # what a setting needs beside it
 ENDPOINTS = {
     "completions": {"prompt": "abc"},
     "chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
@@ -46,10 +44,9 @@ def test_every_setting_is_sent_here() -> None:
 @pytest.mark.parametrize("name", SENT)
 def test_every_setting_reaches_the_engine(served: Served, path: str, name: str) -> None:
     sent, expected = SENT[name]
-    beside = WITH.get(name, {})
-    assert served.post(path, **ENDPOINTS[path], **beside, **{name: sent}).status_code == 200
+    assert served.post(path, **ENDPOINTS[path], **{name: sent}).status_code == 200
     kv, field = served.engine.submitted[-1].kv, str(PER_REQUEST[name].field)
-    usual = replace(served.engine.default_kv, **{one.removeprefix("kv_"): value for one, value in beside.items()})
+    usual = served.engine.default_kv
     of_selector = PER_REQUEST[name].selectors
     changed = {"select": replace(SnapKV(), **{field: expected})} if of_selector else {field: expected}
     assert kv == replace(usual, **changed)
@@ -70,7 +67,6 @@ def test_several_settings_go_together(served: Served) -> None:
     [
         ({"kv_select": "keydiff", "kv_kernel": 5}, "kv_kernel", "kv_select keydiff takes none"),
         ({"kv_kernel": 4}, "kv_kernel", "it must be odd"),
-        ({"kv_read": 24}, "kv_read", "kv_read 24 is for kv_policy snapkv, and it is streaming"),
         ({"kv_select": "x"}, "kv_select", "one of snapkv, tova, keydiff, expected, kvzip"),
         ({"kv_elastic": "no"}, "kv_elastic", "boolean"),
         ({"kv_scissors": 4}, "kv_scissors", "kv_scissors is not a field"),

@@ -19,7 +19,6 @@ from ringkv.plan.units import parse_bytes, parse_ratio, show_bytes
 
 if TYPE_CHECKING:
     from ringkv.base.cache_spec import PlaneFormat
-    from ringkv.base.kv import Unread
     from ringkv.base.ranks import AttentionParallel
     from ringkv.plan.report import CachePlan, Report
 
@@ -93,7 +92,6 @@ def plan(
     kv_heads: Annotated[str | None, flag("kv_heads")] = None,
     kv_review: Annotated[int | None, flag("kv_review")] = None,
     kv_page: Annotated[int | None, flag("kv_page")] = None,
-    kv_unread: Annotated[str | None, flag("kv_unread")] = None,
     kv_tier: Annotated[str | None, flag("kv_tier")] = None,
     device: Annotated[
         str,
@@ -172,7 +170,6 @@ def plan(
         kv_format=cast("PlaneFormat", kv_format),  # `report` checks it
         kv_format_skip=kv_format_skip,
         kv_page=kv_page,
-        kv_unread=cast("Unread | None", kv_unread),  # `report` checks it
         kv_tier=kv_tier,
         device=device,
         kv=changed(KVChoice(), {name: value for name, value in chosen.items() if value is not None}),

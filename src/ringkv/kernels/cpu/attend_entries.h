@@ -33,7 +33,6 @@ void attend_entries(const Step<T>& step, Stored& stored, Entries& entries) {
   const auto with_attention = [&](const auto& run) { stored.with_attention(run); };
   attend_blocks<T>(step.shape, {step.live, entries.lengths()}, step.to, block_of, with_attention,
                    [&](float* sum) { stored.finish(sum); });
-  entries.merge();
   stored.add_centers();
 }
 

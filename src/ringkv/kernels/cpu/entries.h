@@ -4,7 +4,6 @@
 //   written    called after a head's new vectors are written
 //   lengths    how many entries of each head are read; null if these are all live ones
 //   span       where the entries of a block are
-//   merge      called with the results, whose log-sum-exps lack the scores of centers
 // `PagedEntries` of paged_entries.h reads some pages.
 
 #pragma once
@@ -46,7 +45,6 @@ class EveryEntry {
   Span span(const BlockIndex& at) const {
     return {{step_.slot[at.row], at.head % step_.shape.heads, at.first}, at.first == 0};
   }
-  void merge() const {}
 
  private:
   const Step<T>& step_;
@@ -77,7 +75,6 @@ class RaggedEntries {
     const int64_t slot = step_.slot[at.row];
     return {{slot, 0, of_head(slot, at.head % step_.shape.heads).first + at.first}, at.first == 0};
   }
-  void merge() const {}
 
  private:
   // The first entry of a head, and how many more than the live entries of its row it has.

@@ -8,7 +8,6 @@
 #include "entries.h"
 #include "files.h"
 #include "pages.h"
-#include "unread_pages.h"
 
 namespace ringkv {
 namespace {
@@ -21,29 +20,23 @@ class PagedEntries {
   PagedEntries(const Step<T>& step, const DecodeArguments& a)
       : step_(step), page_(page_of(a.planes[0], a.pages[0])), digests_(a.pages[0]), pins_(a.pages[1]),
         counts_(a.pages[2]), selected_(step.shape.rows * step.shape.heads, page_, step.scale),
-        unread_(a.pages.size() > 3 ? OptionalTensor(a.pages[3]) : std::nullopt, step.shape, page_, step.scale),
         read_ahead_(a.planes, page_) {}
 
   // Selects before anything is written: a write to a page that is in no memory has the system read those around it.
   void select() {
     step_.each_head(1, [&](const StepHead& to) {
-      const T* queries = step_.queries(to.index);
-      const PageCounts& counts = counts_.of(to.slot);
-      selected_.select(to, counts, queries, step_.shape.queries, digests_, pins_);
+      selected_.select(to, counts_.of(to.slot), step_.queries(to.index), step_.shape.queries, digests_, pins_);
       read_ahead_(to.slot, to.head, selected_.of(to.index), selected_.count(to.index));
-      unread_.sum(to, counts, queries, digests_, selected_.of(to.index));
     });
   }
   Place newest(const StepHead& to) const { return {to.slot, to.head, to.entry}; }
   // The last entry of a page completes its digest.
   template <typename Stored>
   void written(const Stored& stored, const StepHead& to) {
-    unread_.add(to, step_.v->of(to.row, to.head));
     if ((to.entry + 1) % page_) return;
     const int64_t index = to.entry / page_, width = step_.shape.width;
     T* upper = digests_.upper(to.slot, to.head, index);
-    write_digest(stored.keys({to.slot, to.head, index * page_}, page_), page_, width, counts_.of(to.slot).is_mean,
-                 upper, upper + width);
+    write_digest(stored.keys({to.slot, to.head, index * page_}, page_), page_, width, upper, upper + width);
   }
   const int32_t* lengths() const { return selected_.lengths(); }
   // Pages that follow each other are read in place.
@@ -55,7 +48,6 @@ class PagedEntries {
       return {{slot, head, pages[0] * page_}, has_first};
     return {{slot, head, 0}, has_first, {pages, std::countr_zero(uint64_t(page_))}};
   }
-  void merge() const { unread_.merge(step_.shape.width, step_.to.out, step_.to.lse); }
 
  private:
   const Step<T>& step_;
@@ -64,7 +56,6 @@ class PagedEntries {
   const Pins pins_;
   const CountsOfSlots counts_;
   SelectedPages selected_;
-  UnreadPages unread_;
   const ReadAhead read_ahead_;
 };
 

@@ -17,18 +17,17 @@
 namespace ringkv {
 namespace {
 
-// Pages that a step reads of a slot: `limit` of them, among them the first `leading` and the last `newest`. is_mean: of
-// digests, see `write_digest`.
+// Pages that a step reads of a slot: `limit` of them, among them the first `leading` and the last `newest`.
 struct PageCounts {
-  int32_t limit, leading, newest, is_mean;
+  int32_t limit, leading, newest;
 };
 
-// Those of slots, int32 [slots, 4].
+// Those of slots, int32 [slots, 3].
 class CountsOfSlots {
  public:
   explicit CountsOfSlots(const at::Tensor& counts) : counts_(int32(counts)) {
     TORCH_CHECK(counts.size(1) * sizeof(int32_t) == sizeof(PageCounts),
-                "decode_attend: four counts of a slot expected");
+                "decode_attend: three counts of a slot expected");
   }
   const PageCounts& of(int64_t slot) const {
     return reinterpret_cast<const PageCounts*>(counts_.const_data_ptr<int32_t>())[slot];
@@ -38,30 +37,26 @@ class CountsOfSlots {
   const at::Tensor counts_;
 };
 
-// Bounds of a page's keys [page, width]: upper and lower [width] each. By means they are the middle of the extremes,
-// plus and minus the mean distance from it (ArkVale, section 3.2).
+// Writes the digest of a page's keys [page, width]: upper and lower [width] are the middle of the extremes, plus and
+// minus the mean distance from it (ArkVale, section 3.2).
 template <typename Key, typename T>
-void write_digest(const Key* keys, int64_t page, int64_t width, bool is_mean, T* upper, T* lower) {
+void write_digest(const Key* keys, int64_t page, int64_t width, T* upper, T* lower) {
   for (int64_t d = 0; d < width; ++d) {
     float high = float(keys[d]), low = high;
     for (int64_t i = 1; i < page; ++i) {
       high = std::max(high, float(keys[i * width + d]));
       low = std::min(low, float(keys[i * width + d]));
     }
-    if (is_mean) {
-      const float middle = (high + low) * 0.5f;
-      float sum = 0.f;
-      for (int64_t i = 0; i < page; ++i) sum += std::abs(middle - float(keys[i * width + d]));
-      const float radius = sum / float(page);
-      high = middle + radius;
-      low = middle - radius;
-    }
-    upper[d] = T(high);
-    lower[d] = T(low);
+    const float middle = (high + low) * 0.5f;
+    float sum = 0.f;
+    for (int64_t i = 0; i < page; ++i) sum += std::abs(middle - float(keys[i * width + d]));
+    const float radius = sum / float(page);
+    upper[d] = T(middle + radius);
+    lower[d] = T(middle - radius);
   }
 }
 
-// The digests of slots: upper and lower bounds [slots, heads, pages, 2, width].
+// The digests of slots [slots, heads, pages, 2, width], upper and lower.
 template <typename T>
 struct Digests {
   explicit Digests(const at::Tensor& x) : at(x.data_ptr<T>()), slot(x.stride(0)), head(x.stride(1)), width(x.size(4)) {}
@@ -80,7 +75,7 @@ struct Pins {
   int64_t slot, head;
 };
 
-// The shares of attention that a head's queries promise to pages, as logarithms: what q . k is at most, times `scale`,
+// The shares of attention that a head's queries promise to pages, as logarithms: what q . k may be, times `scale`,
 // minus the logarithm of the sum over the pages that are no newest ones. The best query counts. A thread has one.
 template <typename T>
 class PromisedShares {
@@ -103,7 +98,7 @@ class PromisedShares {
  private:
   static constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-  // The positive and the negative part of each query, whose product with upper and lower bounds is the most of q . k.
+  // The positive and the negative part of each query, whose products with upper and lower sum up to what q . k may be.
   void split(const T* query, int64_t queries, int64_t width) {
     parts_.resize(queries * 2 * width);
     for (int64_t g = 0; g < queries; ++g)

@@ -16,7 +16,6 @@ def complete_page(
     k,  # [B, H, D], with the strides of a row and a head
     planes,  # of keys, and of their ranges if they are encoded: [S, H, C, ...], with the strides of a slot and a head
     digests,  # [S, H, P, 2, D], with the strides of a slot and a head
-    counts_at,  # int32 [S, 4]
     rows,
     index,  # see `readings`
     READ: tl.constexpr,
@@ -33,15 +32,15 @@ def complete_page(
     if (tl.load(rows.live + row) == 0) | (entry % PAGE != PAGE - 1):
         return
     column = tl.arange(0, COLUMNS)
-    real, is_mean = column < WIDTH, tl.load(counts_at + slot * 4 + 3) > 0
+    real = column < WIDTH
     keys = READ.start(index, planes[0], slot, head, SIZE)
     first = READ.newest(index, slot, head, entry - (PAGE - 1))
     if DECODE is None:
         last = tl.load(vector_of(k, row, head) + column, mask=real, other=0.0)
-        upper, lower = digest_of(keys + first * WIDTH, last, is_mean, PAGE, WIDTH, COLUMNS)
+        upper, lower = digest_of(keys + first * WIDTH, last, PAGE, WIDTH, COLUMNS)
     else:
         ranges = READ.start(index, planes[1], slot, head, 1)
-        upper, lower = digest_of_encoded(keys, ranges, first, is_mean, DECODE, PAGE, KEYS, WIDTH, COLUMNS, STAGES)
+        upper, lower = digest_of_encoded(keys, ranges, first, DECODE, PAGE, KEYS, WIDTH, COLUMNS, STAGES)
     digests_at, digest_slot, digest_head = digests
     to = digests_at + slot * digest_slot + head.to(tl.int64) * digest_head + entry // PAGE * 2 * WIDTH + column
     tl.store(to, upper.to(digests_at.dtype.element_ty), mask=real)
@@ -52,7 +51,6 @@ def complete_page(
 def digest_of(
     keys,  # pointer to the keys of a page
     last,  # [COLUMNS], its last key, which is not written yet
-    is_mean,
     PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -69,7 +67,7 @@ def digest_of(
     for i in tl.static_range(PAGE - 1):
         total += tl.abs(middle - tl.load(keys + i * WIDTH + column, mask=real, other=0.0).to(tl.float32))
     radius = (total + tl.abs(middle - last)) * (1.0 / PAGE)
-    return tl.where(is_mean, middle + radius, high), tl.where(is_mean, middle - radius, low)
+    return middle + radius, middle - radius
 
 
 @triton.jit
@@ -77,7 +75,6 @@ def digest_of_encoded(
     keys,  # pointers to entry 0 of a slot and head
     ranges,
     first,  # entry of the page
-    is_mean,
     DECODE: tl.constexpr,
     PAGE: tl.constexpr,
     KEYS: tl.constexpr,
@@ -95,7 +92,7 @@ def digest_of_encoded(
         decoded = _decoded(keys, ranges, first + start, DECODE, KEYS, WIDTH, COLUMNS, STAGES)
         total += tl.sum(tl.abs(middle[None, :] - decoded), 0)
     radius = total * (1.0 / PAGE)
-    return tl.where(is_mean, middle + radius, high), tl.where(is_mean, middle - radius, low)
+    return middle + radius, middle - radius
 
 
 @triton.jit

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Scores of pages: what the products of a step's queries with a page's keys are at most.
+"""Scores of pages: what the products of a step's queries with a page's keys may be.
 
 B rows of a step, S slots, H key-value heads, G query heads each, P pages of a slot, D head_dim.
 """
@@ -12,7 +12,7 @@ import triton.language as tl
 def score_pages(
     q,  # [B, H, G, D], with the strides of a row, a head and a query
     digests,  # [S, H, P, 2, D], with the strides of a slot and a head
-    counts_at,  # int32 [S, 4]
+    counts_at,  # int32 [S, 3]
     rows,
     scores_at,  # float32 [B, H, G, P]: all but the newest pages get one, if a choice is needed
     scale,
@@ -25,7 +25,7 @@ def score_pages(
 ):
     block, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, total = tl.load(rows.slot + row).to(tl.int64), tl.cdiv(tl.load(rows.live + row), PAGE)
-    counts = counts_at + slot * 4
+    counts = counts_at + slot * 3
     stop = total - tl.load(counts + 2)
     if (total <= tl.load(counts)) | (block * BLOCK >= stop):
         return
@@ -44,5 +44,5 @@ def score_pages(
     for group in range(groups):
         query = tl.load(q_at + row * q_row + head * q_head + group * q_group + column, mask=real, other=0.0)
         query = query.to(tl.float32)
-        bound = tl.maximum(query, 0.0)[None, :] * upper + tl.minimum(query, 0.0)[None, :] * lower
-        tl.store(to + group * pages, tl.sum(bound, 1) * scale, mask=is_older)
+        score = tl.maximum(query, 0.0)[None, :] * upper + tl.minimum(query, 0.0)[None, :] * lower
+        tl.store(to + group * pages, tl.sum(score, 1) * scale, mask=is_older)

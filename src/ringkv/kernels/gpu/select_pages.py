@@ -60,7 +60,7 @@ def promised_share(score):
 def select_pages(
     scores_at,  # float32 [B, H, G, P], as `score_pages` wrote them
     pins_at,  # float32 [S, H, P], contiguous
-    counts_at,  # int32 [S, 4]
+    counts_at,  # int32 [S, 3]
     rows,
     selection,  # see `Selection`; shares are filled for rows that need a choice
     groups,
@@ -70,7 +70,7 @@ def select_pages(
 ):
     head, row, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
     live, slot = tl.load(rows.live + row), tl.load(rows.slot + row).to(tl.int64)
-    counts, total = counts_at + slot * 4, tl.cdiv(live, PAGE)
+    counts, total = counts_at + slot * 3, tl.cdiv(live, PAGE)
     limit, leading, newest = tl.load(counts), tl.load(counts + 1), tl.load(counts + 2)
     if head == 0:
         tl.store(selection.lengths + row, live - tl.maximum(total - limit, 0) * PAGE)

@@ -38,7 +38,6 @@ def complete(step: Step, reading: Pages, everywhere: Reading, page: int) -> None
         strided(step.k, 2),
         planes_of(*stored),
         strided(digests, 2),
-        counts_of(reading),
         step.rows,
         everywhere.index,
         READ=everywhere.functions,
@@ -104,5 +103,5 @@ def selected(scores: Tensor, reading: Pages, rows: Rows, page: int, with_shares:
 
 
 def counts_of(reading: Pages) -> Tensor:
-    assert reading.counts.stride() == (4, 1)
+    assert reading.counts.stride() == (3, 1)
     return reading.counts

@@ -14,7 +14,6 @@ from ringkv.base.log_lines import engine_id
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.plan.kv_settings import PER_REQUEST, changed
-from ringkv.plan.slot_format import check_read
 from ringkv.server.run.schemas import GenerationBody
 from ringkv.server.run.serving import Serving
 
@@ -185,10 +184,7 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
         return None
     _check_size(given, capacity)
     base = replace(default, budget=None) if body.kv_policy == "full" else default
-    choice = changed(base, given)
-    if "kv_read" in given:
-        check_read(choice)
-    return choice
+    return changed(base, given)
 
 
 def _check_size(given: Mapping[str, Any], capacity: int) -> None:
