@@ -38,7 +38,6 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "keydiff": {"kv_select": "keydiff"},
     "expected": {"kv_select": "expected"},
     "kvzip": {"kv_select": "kvzip"},
-    "weighed": {"kv_weigh": "values"},
     "int8": {"kv_format": "int8"},
     "int4": {"kv_format": "int4"},
     "zipcache": {"kv_format": "zipcache"},
@@ -48,9 +47,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "arkvale int8": {"kv_policy": "arkvale", "kv_format": "int8"},
     "arkvale int8 estimate": {"kv_policy": "arkvale", "kv_format": "int8", "kv_unread": "estimate"},
     "rocketkv": {"kv_policy": "snapkv", "kv_read": 64},
-    "adaptive": {"kv_heads": "adaptive"},
     "global": {"kv_heads": "global"},
-    "pyramid": {"kv_heads": "pyramid"},
     "drafts": {"speculate": 3},
     "workspace": {"prefill_workspace": 200, "chunk": 32},
 }

@@ -3,21 +3,20 @@
 L layers of a group, H key-value heads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
-from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
-from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
-from ringkv.cache.compress.critical import output_norms, weighed
+from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.cache.compress.by_head import division, entries_of, selected_tokens, spread
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.shares import Bounds, divided_within, pyramid
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
 from ringkv.cache.earlier import Earlier
@@ -105,7 +104,7 @@ def _at(view: GroupView, plan: Layout, source: Tensor) -> Tensor | None:
         return None
     votes = view.known.to(source.device)
     beyond = max(0, int(source.max()) + 1 - votes.shape[2])
-    return torch.nn.functional.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
+    return F.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
 
 
 def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
@@ -116,7 +115,9 @@ def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tupl
 def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources: Sequence[Tensor]) -> Layouts:
     """Return the layouts of a `Selection`, with what heads got if they divide the selected entries."""
     return tuple(
-        spread(plan, source) if view.begins is not None or _divides(view, choice, plan) else plan
+        spread(plan, source)
+        if view.begins is not None or (plan.selected and division(view, choice) != "equal")
+        else plan
         for view, plan, source in zip(views, plans, sources, strict=True)
     )
 
@@ -132,75 +133,17 @@ def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None
 
 
 def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return int64 [L, H, live], each layer's kept tokens, as `kept_by_head` if heads divide the entries."""
+    """Return int64 [L, H, live], each layer's kept tokens, as `entries_of` if heads divide the entries."""
     layers, heads = len(view.group.layers), view.group.spec.key.heads
     if view.begins is not None:
-        return kept_of_unequal(view, choice, plan, _DIVISIONS[_division(view, choice)])
+        return kept_of_unequal(view, choice, plan)
     if not plan.selected:
         return kept(plan, None, layers * heads).view(layers, heads, -1)
-    prompt = view.read()
-    votes = _votes(prompt, choice, plan).view(layers, heads, -1)
-    division = _division(view, choice)
-    counts = _DIVISIONS[division](votes, view, choice, plan)
-    if choice.weigh == "values":
-        norms = output_norms(prompt, plan.sinks, plan.prompt - plan.recent, choice.select.joins_heads)
-        votes = weighed(votes, norms, counts)
-    if division != "equal":
-        return kept_by_head(plan, votes, counts)
-    return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
-
-
-def _equally(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    return votes.new_full(votes.shape[:2], plan.selected, dtype=torch.int64)
-
-
-def _by_votes(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    return selected_mask(votes, plan.selected, choice.heads).sum(-1)
-
-
-def _by_layer(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, _ = votes.shape
-    bounds = [Bounds(_protected(votes), most) for most in _candidates(votes).amin(1).tolist()]
-    counts = divided_within(pyramid(layers), layers * plan.selected, bounds)
-    return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(-1, heads)
-
-
-def _by_profile(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, _ = votes.shape
-    least = max(int(SAFEGUARD * plan.selected), _protected(votes))
-    bounds = [Bounds(min(least, most), most) for most in _candidates(votes).flatten().tolist()]
-    counts = divided_within([share for layer in view.shares for share in layer], layers * heads * plan.selected, bounds)
-    return votes.new_tensor(counts, dtype=torch.int64).view(layers, heads)
-
-
-_DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, GroupView, KVChoice, Layout], Tensor]] = {
-    "equal": _equally,
-    "adaptive": _by_votes,
-    "global": _by_votes,
-    "pyramid": _by_layer,
-    "profile": _by_profile,
-}
-"""How many tokens each head selects, int64 [L, H]."""
-
-
-def _candidates(votes: Tensor) -> Tensor:
-    """Return how many tokens each head may select, int64 [L, H]."""
-    return (votes >= 0).sum(-1)
-
-
-def _protected(votes: Tensor) -> int:
-    """Return how many protected tokens every head selects; their votes are infinite."""
-    return int(votes[0, 0].isinf().sum())
-
-
-def _divides(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
-    """Return whether heads divide the selected entries."""
-    return plan.selected > 0 and _division(view, choice) != "equal"
-
-
-def _division(view: GroupView, choice: KVChoice) -> HeadBudgets:
-    """Return what the heads of a group's layers divide; those of slots of equal heads divide nothing."""
-    return choice.heads if view.group.slots.is_ragged else "equal"
+    votes = _votes(view.read(), choice, plan)
+    if division(view, choice) == "equal":
+        return kept(plan, votes, layers * heads).view(layers, heads, -1)
+    mask = selected_tokens(votes.view(layers, heads, -1), view, choice, plan)
+    return entries_of(plan, F.pad(mask, (plan.sinks, 0), value=True))
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:

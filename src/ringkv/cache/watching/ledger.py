@@ -30,6 +30,14 @@ class Ledger(NamedTuple):
         """Add the attention of the last W of `seen` tokens, float32 [H, W, n]."""
         self.counts.copy_(torch.cat((self.counts[..., 1:], _high(attention, seen)[..., None]), -1))
 
+    def scores(self, first: int) -> Tensor:
+        """Return float32 [H, n], none negative: how many queries gave each entry a high weight or did not see it.
+
+        So the entries with the most low weights have the lowest scores. first: the first position whose query is
+        counted.
+        """
+        return self.counts.sum(-1).float() + (self.positions - first).clamp(min=0)
+
 
 def attention(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     """Return float32 [H, W, n], what the last W queries [H, G, W, D] give to keys [H, n, D]; mean over query heads."""
