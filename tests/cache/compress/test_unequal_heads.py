@@ -13,7 +13,7 @@ from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.by_head import SAFEGUARD
 from ringkv.cache.compress.kept import EMPTY
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.selection import placed, select
+from ringkv.cache.compress.selection import kept_tokens, placed
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.layouts import layout
 
@@ -35,10 +35,9 @@ def prompt(places: int = PLACES) -> StagedPrompt:
 
 def kept(choice: KVChoice, entries: int = 52) -> tuple[Layout, Tensor]:
     view = GroupView(GROUP, lambda: prompt(entries + 18), SHARES, BEGINS)
-    plans = (layout(choice, entries, 64),)
-    (found,) = select([view], choice, plans)
-    (plan,) = placed([view], choice, plans, (found,))
-    return plan, found
+    plan = layout(choice, entries, 64)
+    found = kept_tokens(view, choice, plan)
+    return placed(view, choice, plan, found), found
 
 
 def given(votes: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.repeat_words import FindWords, no_words
-from ringkv.cache.compress.vote_reduction import NoReduction, VoteReduction
+from ringkv.cache.compress.vote_reduction import VoteReduction
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,7 +36,7 @@ class StagedPrompt(NamedTuple):
     rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
-    reduction: VoteReduction = NoReduction()
+    reduction: VoteReduction = VoteReduction()
     words: FindWords = no_words
     begins: Tensor | None = None
     known: Tensor | None = None

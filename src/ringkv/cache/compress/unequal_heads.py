@@ -38,8 +38,8 @@ class Places(NamedTuple):
 
     def first(self, count: int) -> Tensor:
         """Return bool [L, H, stop], the first `count` places of each head."""
-        own = torch.arange(self.stop, device=self.begins.device) - self.begins[..., None]
-        return (own >= 0) & (own < count)
+        place = torch.arange(self.stop, device=self.begins.device) - self.begins[..., None]
+        return (place >= 0) & (place < count)
 
 
 def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
@@ -59,21 +59,21 @@ def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, places: Places) -> Tensor:
     """Return float32 [L, H, stop]; 0 for places that a head does not have."""
+    vote = VOTES[type(choice.select)]
     if choice.select.prefills_twice:
-        return VOTES[type(choice.select)](prompt, 0, places.stop, choice.select).view(*places.begins.shape, -1)
+        return vote(prompt, 0, places.stop, choice.select).view(*places.begins.shape, -1)
     votes = prompt.keys.new_zeros(*places.begins.shape, places.stop, dtype=torch.float32)
     for layer, begins in enumerate(places.begins.tolist()):
         for head, first in enumerate(begins):
-            low = first + places.plan.sinks
-            own = _head(prompt, layer, head, first)
-            votes[layer, head, low:] = VOTES[type(choice.select)](own, low - first, places.stop - first, choice.select)
+            alone, sinks = _head(prompt, layer, head, first), places.plan.sinks
+            votes[layer, head, first + sinks :] = vote(alone, sinks, places.stop - first, choice.select)
     return votes
 
 
 def _head(prompt: StagedPrompt, layer: int, head: int, first: int) -> StagedPrompt:
     """Return the prompt as one head has it."""
-    own = slice(head, head + 1)
-    keys, values = (plane[layer, own, first:][None] for plane in (prompt.keys, prompt.values))
+    heads = slice(head, head + 1)
+    keys, values = (plane[layer, heads, first:][None] for plane in (prompt.keys, prompt.values))
     return prompt._replace(
-        q=[prompt.q[layer][own]], keys=keys, values=values, rotate=[prompt.rotate[layer]], begins=None
+        q=[prompt.q[layer][heads]], keys=keys, values=values, rotate=[prompt.rotate[layer]], begins=None
     )

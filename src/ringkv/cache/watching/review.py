@@ -71,10 +71,10 @@ def _newest_queries(body: Body, layer: int, row: int, layout: Layout, positions:
 def _evict(body: Body, row: int, entries: int, leaving: Leaving) -> None:
     centers, width = body.slots.centers, body.group.spec.key.width
     for layer in range(len(body.group.layers)):
-        gone = leaving.pop(layer)
-        evict([tensor[layer, row, :, :entries] for tensor in (*body.planes, *_noted(body))], gone)
+        places = leaving.pop(layer)
+        evict([tensor[layer, row, :, :entries] for tensor in (*body.planes, *_noted(body))], places)
         if centers is not None:
-            evict_first_keys(centers[layer, row].unflatten(-1, (-1, width))[:, 1:], gone, entries)
+            evict_first_keys(centers[layer, row].unflatten(-1, (-1, width))[:, 1:], places, entries)
 
 
 def _noted(body: Body) -> Ledger:
