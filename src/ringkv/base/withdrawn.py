@@ -57,7 +57,9 @@ WITHDRAWN_SETTINGS: Mapping[str, str] = {
         "which is within the interval (Qwen2.5-Coder-1.5B, a quarter kept)"
     ),
     "kv_reading": (
-        "leave it out: scissorhands evicts the entries with the most low weights, and no study preferred another rule"
+        "leave it out: scissorhands evicts the entries with the most low weights, and no study found another reading "
+        "better; kv_policy snapstream solved 47% of 30 GSM8K problems in 192 entries, and scissorhands 33% "
+        "(Qwen2.5-Coder-1.5B)"
     ),
     "kv_domain": (
         "leave it out: votes that are normalised over the candidates scored 30.7 on 97 LongBench prompts, and those "
