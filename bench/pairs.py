@@ -30,7 +30,7 @@ NEEDS: Mapping[Feature, Features] = {
 }
 OF_ONE_SETTING: tuple[Features, ...] = (
     frozenset({"zipcache", "int8", "int4"}),
-    frozenset({"selector weighs", "selector joins heads", "selector prefills twice"}),
+    frozenset({"selector joins heads", "selector prefills twice"}),
     frozenset({"tier on disk", "tier in host memory"}),
     frozenset({"reviews", "every token"}),
     frozenset({"latents", "shared caches", "only windows", "some windows"}),

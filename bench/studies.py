@@ -22,7 +22,7 @@ SNAPKV = replace(KVPRESS, policy="snapkv")
 STREAMING = KVChoice(policy="streaming")
 KEYDIFF = KVChoice(select=KeyDiff())
 PAGED = KVChoice("arkvale")
-DIVIDED: tuple[HeadBudgets, ...] = ("equal", "adaptive", "global", "pyramid", "profile")
+DIVIDED: tuple[HeadBudgets, ...] = ("equal", "global", "profile")
 FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")
 BUDGETS = ("2x", "4x", "8x")
 LATER = ("2x", "4x")
@@ -56,16 +56,14 @@ def crossed(budgets: Sequence[str], *choices: KVChoice) -> list[Cell]:
 
 def divided() -> list[Cell]:
     """Return half of the prompt by how heads divide it, for questions that come later."""
-    by_heads = (replace(choice, heads=heads) for choice in (OURS, KEYDIFF) for heads in ("equal", "adaptive", "global"))
-    zips = (KVChoice(select=KVzip(), heads=heads) for heads in ("equal", "global", "profile"))
-    others = (KVChoice(heads="pyramid"), KVChoice(heads="profile"), KVChoice(weigh="values"))
-    return crossed(("2x",), *by_heads, *others, *zips)
+    by_heads = (replace(choice, heads=heads) for choice in (OURS, KEYDIFF) for heads in ("equal", "global"))
+    zips = (KVChoice(select=KVzip(), heads=heads) for heads in DIVIDED)
+    return crossed(("2x",), *by_heads, KVChoice(heads="profile"), *zips)
 
 
 def divided_at_a_quarter() -> list[Cell]:
-    """Return a quarter of the prompt by how heads divide it, and with values that weigh votes."""
-    weighed = (KVChoice(weigh="values", heads=heads) for heads in ("equal", "global"))
-    return crossed(("4x",), *(KVChoice(heads=heads) for heads in DIVIDED), *weighed)
+    """Return a quarter of the prompt by how heads divide it."""
+    return crossed(("4x",), *(KVChoice(heads=heads) for heads in DIVIDED))
 
 
 def _next(tasks: Sequence[str], cells: Sequence[Cell], length: int, count: int, seed: int) -> Study:

@@ -48,9 +48,8 @@ def test_a_heads_score_is_the_mean_of_the_highest_weights_of_transformers_attent
         torch.testing.assert_close(found[layer], want, atol=1e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("weigh", ["none", "values"])
-def test_heads_select_by_their_shares_and_a_fifth_at_least(llama_dir: Path, weigh: str) -> None:
-    held = torch.from_numpy(tiny.kept(started(llama_dir), asked(weigh=weigh)) >= 0).sum(-1)
+def test_heads_select_by_their_shares_and_a_fifth_at_least(llama_dir: Path) -> None:
+    held = torch.from_numpy(tiny.kept(started(llama_dir), asked()) >= 0).sum(-1)
     found = (held - 4 - 8).tolist()
     # Of 168 tokens the head without a share has a fifth of 28; 10.5 shares divide the other 163, 15.52 tokens each.
     assert found == [[15, 47], [5, 31], [62, 8]]
@@ -91,7 +90,7 @@ def test_a_request_gives_the_same_tokens_alone_and_beside_others(llama_dir: Path
     tiny.enter(engine, one, slot=1)
     alone = tiny.decode(engine, 20, slot=1)[0]
     engine.release(1)
-    for slot, other in enumerate((asked(90, heads="global"), one, asked(120, heads="pyramid"))):
+    for slot, other in enumerate((asked(90, heads="global"), one, asked(120, heads="equal"))):
         tiny.enter(engine, other, slot)
     assert tiny.decode(engine, 20, slot=1)[0] == alone
 

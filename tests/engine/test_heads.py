@@ -1,7 +1,6 @@
 """Heads that divide a slot's entries: in transformers' attention under masks, in memory, and beside other requests."""
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.engine.test_poisoned import poison_all
 
 KV = tiny.choice("snapstream", budget=40, recent=8)
 LAYERS, HEADS = 3, 2
-DIVIDED: list[HeadBudgets] = ["adaptive", "global", "pyramid"]
 NEAR: dict[PlaneFormat, float] = {"int8": 0.01, "int4": 0.1}  # error of logits over their spread
 
 
@@ -28,19 +26,18 @@ def divided(llama_dir: Path) -> LocalEngine:
     return started(llama_dir)
 
 
-def started(llama_dir: Path, heads: HeadBudgets = "adaptive", **changes: Any) -> LocalEngine:
-    return build(tiny.config(llama_dir, kv=replace(KV, heads=heads), **changes))
+def started(llama_dir: Path, **changes: Any) -> LocalEngine:
+    return build(tiny.config(llama_dir, kv=replace(KV, heads="global"), **changes))
 
 
-def asked(n: int, heads: HeadBudgets = "adaptive", select: Selector = SnapKV(window=8)) -> Any:  # noqa: B008 - frozen
+def asked(n: int, heads: HeadBudgets = "global", select: Selector = SnapKV(window=8)) -> Any:  # noqa: B008 - frozen
     return tiny.request(tiny.prompt(n, n), kv=replace(KV, heads=heads, select=select))
 
 
-@pytest.mark.parametrize("heads", DIVIDED)
 def test_logits_are_transformers_with_a_mask_for_each_head_while_the_ring_wraps(
-    llama_dir: Path, heads: HeadBudgets, monkeypatch: pytest.MonkeyPatch
+    llama_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, tokens = started(llama_dir, heads), tiny.prompt(150)
+    engine, tokens = started(llama_dir), tiny.prompt(150)
     tiny.enter(engine, tiny.request(tokens[:100]), slot=1)
     found = tiny.decode(engine, 50, slot=1, forced=tokens[100:])[1]
     visible = kept.visible(engine, 100, len(tokens))
@@ -48,41 +45,16 @@ def test_logits_are_transformers_with_a_mask_for_each_head_while_the_ring_wraps(
     torch.testing.assert_close(found, want[99:149], atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("heads", DIVIDED)
 @pytest.mark.parametrize("select", [SnapKV(window=8), KeyDiff()])
-def test_entries_add_up_to_those_of_equal_heads(divided: LocalEngine, heads: HeadBudgets, select: Selector) -> None:
-    counts = torch.from_numpy(tiny.kept(divided, asked(150, heads, select)) >= 0).sum(-1)
+def test_entries_add_up_to_those_of_equal_heads(divided: LocalEngine, select: Selector) -> None:
+    counts = torch.from_numpy(tiny.kept(divided, asked(150, select=select)) >= 0).sum(-1)
     assert counts.unique().numel() > 1
     assert int(counts.sum()) == LAYERS * HEADS * 40
-    if heads == "adaptive":
-        assert counts.sum(1).tolist() == [HEADS * 40] * LAYERS
 
 
-@pytest.mark.parametrize("changes", [{}, {"protect": ((50, 58),)}])
-def test_a_pyramids_layers_select_fewer_by_equal_steps_and_its_heads_as_many(
-    divided: LocalEngine, changes: dict[str, Any]
-) -> None:
-    pyramid, equal = (
-        torch.from_numpy(tiny.kept(divided, tiny.request(tiny.prompt(150), kv=replace(KV, heads=heads, **changes))))
-        for heads in ("pyramid", "equal")
-    )
-    selected = (pyramid >= 0).sum(-1) - KV.sinks - 8
-    assert (selected == selected[:, :1]).all()
-    # Of 28 on average: 39/20, 1 and 1/20; or 8 are protected, and the others share 76 as 39 to 20.
-    assert selected[:, 0].tolist() == ([50, 26, 8] if changes else [55, 28, 1])
-    for layer, head in product(range(LAYERS), range(HEADS)):
-        tokens = set(pyramid[layer, head].tolist())
-        assert set(range(50, 58)) <= tokens or not changes
-        usual = set(equal[layer, head].tolist())
-        assert tokens >= usual if layer == 0 else tokens - {-1} <= usual
-
-
-@pytest.mark.parametrize("heads", DIVIDED)
-def test_layouts_have_the_entries_of_the_heads_with_the_fewest_and_the_most(
-    divided: LocalEngine, heads: HeadBudgets
-) -> None:
+def test_layouts_have_the_entries_of_the_heads_with_the_fewest_and_the_most(divided: LocalEngine) -> None:
     """As the slot has them, whose room is for the whole ring."""
-    one = asked(150, heads)
+    one = asked(150)
     tiny.enter(divided, one, slot=1)
     (layout,) = divided.compress(0, one.kv)
     body = divided.batch.bodies[0]
@@ -91,8 +63,8 @@ def test_layouts_have_the_entries_of_the_heads_with_the_fewest_and_the_most(
     assert (layout.fewest, layout.most) == (int(room.min()), int(room.max()))
     assert layout.fewest < layout.capacity < layout.most
     assert divided.compress(0, asked(150, "equal").kv)[0].most == 0
-    tiny.stage(divided, asked(30, heads))
-    assert divided.compress(0, asked(30, heads).kv)[0].most == 0  # nothing is selected
+    tiny.stage(divided, asked(30))
+    assert divided.compress(0, asked(30).kv)[0].most == 0  # nothing is selected
 
 
 def test_a_slot_has_eight_bytes_more_for_each_layer_and_head(llama_dir: Path, divided: LocalEngine) -> None:
@@ -119,13 +91,12 @@ def test_without_eviction_and_with_equal_heads_a_request_has_the_bits_of_a_slot_
 
 
 @pytest.mark.parametrize("encoding", NEAR)
-@pytest.mark.parametrize("heads", DIVIDED)
 def test_encoded_entries_of_divided_heads_give_logits_close_to_those_of_plain_ones(
-    llama_dir: Path, heads: HeadBudgets, encoding: PlaneFormat
+    llama_dir: Path, encoding: PlaneFormat
 ) -> None:
     logits = []
-    for engine in (started(llama_dir, heads), started(llama_dir, heads, slot_format=SlotFormat(encoding, Ragged()))):
-        tiny.enter(engine, asked(150, heads), slot=1)
+    for engine in (started(llama_dir), started(llama_dir, slot_format=SlotFormat(encoding, Ragged()))):
+        tiny.enter(engine, asked(150), slot=1)
         logits.append(tiny.decode(engine, 50, slot=1, forced=tiny.prompt(50))[1])
     plain, encoded = logits
     assert 0 < (encoded - plain).abs().mean() < NEAR[encoding] * plain.std()
@@ -146,7 +117,7 @@ def test_encoded_entries_of_equal_heads_have_the_bits_of_a_slot_that_is_not_divi
 
 def test_a_request_gives_the_same_tokens_alone_and_beside_others(divided: LocalEngine) -> None:
     alone = {}
-    each = [asked(150), asked(90, "global"), asked(33, "equal")]
+    each = [asked(150), asked(90), asked(33, "equal")]
     for slot, one in enumerate(each):
         tiny.enter(divided, one, slot)
         alone[slot] = tiny.decode(divided, 40, slot)[0]
@@ -195,6 +166,6 @@ def test_a_slot_moves_to_another_engine(llama_dir: Path, divided: LocalEngine) -
 
 def test_what_divided_heads_cannot_do_is_refused(llama_dir: Path, divided: LocalEngine) -> None:
     equal = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="kv_heads adaptive is for an engine that was started with it") as refused:
+    with pytest.raises(InvalidRequest, match="kv_heads global is for an engine that was started with it") as refused:
         equal.admit(asked(50))
     assert refused.value.param == "kv_heads"

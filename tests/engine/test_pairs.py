@@ -20,9 +20,8 @@ from ringkv.models.config import load_config
 from ringkv.plan.complete import complete
 from ringkv.plan.options import Options
 from tests.engine import tiny
-from tests.engine.test_golden import GEMMA3
+from tests.engine.test_golden import GEMMA3, LATENT
 from tests.engine.test_shared import LAYERS, saved
-from tests.engine.test_weigh import LATENT
 
 USUAL = Options(
     kv_policy="snapstream", kv_budget=64, kv_recent=16, prompt_tokens=256, chunk=16, slots=2, dtype="float32",
@@ -32,12 +31,10 @@ PAGES = {"kv_policy": "arkvale", "kv_page": 16}
 SETTINGS: Mapping[Feature, dict[str, Any]] = {
     "drafts": {"speculate": 3},
     "continue": {"kv_turns": "continue", "prefix_store": "1MB"},
-    "weigh": {"kv_weigh": "values"},
-    "ragged heads": {"kv_heads": "adaptive"},
+    "ragged heads": {"kv_heads": "global"},
     "zipcache": {"kv_format": "zipcache", "kv_format_skip": 0},
     "int8": {"kv_format": "int8"},
     "int4": {"kv_format": "int4", "kv_format_skip": 0},
-    "selector weighs": {"kv_select": "expected"},
     "selector joins heads": {"kv_select": "tova"},
     "selector prefills twice": {"kv_select": "kvzip"},
     "tier on disk": {**PAGES, "kv_tier": "a folder of each test"},

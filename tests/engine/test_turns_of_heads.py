@@ -32,7 +32,7 @@ LAYERS, HEADS = 3, 2
 STORE = 8 * 2**20
 KV = tiny.choice("snapstream", budget=40, recent=8, turns="continue")
 SHARES = ((1.0, 3.0), (0.0, 2.0), (4.0, 0.5))
-DIVIDED: list[HeadBudgets] = ["adaptive", "global", "pyramid", "profile"]
+DIVIDED: list[HeadBudgets] = ["global", "profile"]
 TURNS = [(100, 13), (9, 21), (24, 12)]  # new tokens, and those of the answer
 
 
@@ -140,7 +140,6 @@ def test_three_turns_give_transformers_logits_with_a_mask_for_each_head(
         {"policy": "snapkv", "recent": 20, "budget": 70},
         {"elastic": False},
         {"protect": ((0, 12),)},
-        {"weigh": "values"},
         {"select": ExpectedAttention(window=8)},
         {"policy": "streaming", "select": SnapKV(window=8)},
         {"policy": "streaming"},

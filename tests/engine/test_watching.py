@@ -12,7 +12,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest
 from ringkv.base.events import Event, Finished, Token
-from ringkv.base.kv import READINGS, KVChoice, Reading
+from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.cache.watching.ledger import Ledger
 from ringkv.engine.build import build
@@ -54,15 +54,14 @@ def decoded(engine: LocalEngine, one: Request, steps: int, slot: int = 1) -> Ten
     return found
 
 
-@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("n", [30, 45, 100])
 def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_reviews_evicted(
-    watched: LocalEngine, llama_dir: Path, reading: Reading, n: int, monkeypatch: pytest.MonkeyPatch
+    watched: LocalEngine, llama_dir: Path, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = n + 90
-    tokens, one = tiny.prompt(total), replace(KV, reading=reading)
-    tiny.enter(watched, tiny.request(tokens[:n], kv=one), slot=1)
-    plan, positions = watched.compress(0, one)[0], ledger(watched).positions[:, 1]
+    tokens = tiny.prompt(total)
+    tiny.enter(watched, tiny.request(tokens[:n], kv=KV), slot=1)
+    plan, positions = watched.compress(0, KV)[0], ledger(watched).positions[:, 1]
     seen = torch.ones(total, total, dtype=torch.bool).tril().expand(LAYERS, HEADS, -1, -1).clone()
     held = [[set(row[: plan.live(n)].tolist()) for row in layer] for layer in positions]
     logits, evicted = [], 0
@@ -124,10 +123,10 @@ def served(engine: LocalEngine, *requests: Request) -> tuple[dict[str, list[int]
 def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_reviews(watched: LocalEngine) -> None:
     requests = [
         asked(150, name="a"),
-        asked(33, name="b", reading="rate"),
+        asked(33, name="b", recent=4),
         asked(90, name="c", review=8),
         asked(70, "snapstream", "d"),
-        asked(31, name="e", reading="high", budget=50),
+        asked(31, name="e", budget=50),
     ]
     together, ends = served(watched, *requests)
     for one in requests:
@@ -141,7 +140,7 @@ def test_requests_get_the_same_tokens_alone_and_beside_others_and_count_their_re
 @pytest.mark.slow
 @pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
 def test_compiled_graphs_keep_the_same_queries(watched: LocalEngine, llama_dir: Path) -> None:
-    requests = [asked(150, name="a"), asked(33, name="b", reading="high"), asked(90, name="c", reading="rate")]
+    requests = [asked(150, name="a"), asked(33, name="b"), asked(90, name="c", review=8)]
     assert served(started(llama_dir, graphs="compiled"), *requests)[0] == served(watched, *requests)[0]
 
 
@@ -157,7 +156,7 @@ def test_nothing_of_an_earlier_request_is_read(watched: LocalEngine) -> None:
 def test_a_request_that_leaves_after_a_layers_turn_leaves_nothing_for_the_next_one(watched: LocalEngine) -> None:
     want = decoded(watched, asked(150), 60)
     for steps in range(REVIEW - 1, REVIEW + 3):  # the slot is due after 16 tokens
-        decoded(watched, asked(100, reading="rate"), steps)
+        decoded(watched, asked(100), steps)
         assert torch.equal(decoded(watched, asked(150), 60), want)
 
 
@@ -196,9 +195,8 @@ def test_a_slot_notes_tokens_and_not_the_entries_that_staging_had_for_them(llama
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("reading", READINGS)
-def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine, reading: Reading) -> None:
-    tiny.enter(watched, asked(100, reading=reading, protect=((50, 60),)), slot=1)
+def test_sinks_recent_and_protected_tokens_stay_in_every_head(watched: LocalEngine) -> None:
+    tiny.enter(watched, asked(100, protect=((50, 60),)), slot=1)
     tiny.decode(watched, 81, slot=1)  # the last step came after a review
     for layer, lead in zip(ledger(watched).positions[:, 1], LEADS, strict=True):
         positions = layer[:, : CAPACITY - REVIEW - lead]

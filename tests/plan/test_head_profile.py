@@ -146,7 +146,7 @@ def test_a_profile_that_is_missing_or_another_models_is_refused(tmp_path: Path) 
     assert refused.value.param == "kv_heads"
     HeadProfile("text", 1, (((1.0,),),)).write(tmp_path / FILE)
     with pytest.raises(InvalidRequest, match="is a profile of another model, with 1 layers; run ringkv profile"):
-        shares(tmp_path, kv_heads="adaptive")
+        shares(tmp_path, kv_heads="global")
     with pytest.raises(InvalidRequest, match="kv_profile is for heads that divide a slot, and kv_heads is equal"):
         shares(tmp_path, kv_profile=str(tmp_path / FILE))
 

@@ -14,7 +14,7 @@ def test_each_weight_becomes_the_nearest_value_of_its_group(grid: Grid) -> None:
     weight = torch.randn(12, 96)
     rounded = grid.rounded(weight)
     scale, zero = (one.repeat_interleave(96 // one.shape[1], 1)[..., None] for one in rounded.levels)
-    values = (torch.arange(grid.least, grid.most + 1) - zero) * scale
+    values = (torch.arange(grid.smallest, grid.largest + 1) - zero) * scale
     nearest = (weight[..., None] - values).abs().amin(-1)
     torch.testing.assert_close((weight - rounded.values).abs(), nearest, atol=1e-6, rtol=0)
 
@@ -24,7 +24,7 @@ def test_searched_levels_are_better_than_those_of_the_whole_range(grid: Grid) ->
     torch.manual_seed(1)
     weight = torch.randn(40, 256)
     groups = weight.unflatten(1, (-1, grid.group or 256))
-    scale = groups.abs().amax(-1, keepdim=True) / grid.most
+    scale = groups.abs().amax(-1, keepdim=True) / grid.largest
     plain = (groups / scale).round() * scale
     if grid.group:
         low = groups.amin(-1, keepdim=True)

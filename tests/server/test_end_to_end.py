@@ -181,7 +181,7 @@ def test_a_conversation_continues_from_slots_that_heads_divide(folder: Path) -> 
     divided = ("--kv-turns", "continue", "--kv-heads", "global", "--kv-select", "kvzip", "--prefix-store", "10MB")
     with _served(folder, *(WITHOUT_WINDOW + divided)) as address:
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0)
-        each: tuple[dict[str, str], ...] = ({}, {"kv_heads": "adaptive", "kv_select": "keydiff"}, {"kv_heads": "equal"})
+        each: tuple[dict[str, str], ...] = ({}, {"kv_heads": "global", "kv_select": "keydiff"}, {"kv_heads": "equal"})
         for own in each:
             prompt, cached = LONG[:200], []
             for question in ("", " And why?", " Who says so?"):

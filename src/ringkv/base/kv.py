@@ -15,14 +15,10 @@ UNVOTED = ("full", "streaming", "arkvale")
 KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies
 POLICIES = ("full", "streaming", "snapkv", "snapstream", "arkvale", "scissorhands")
 MOST_REVIEWED = 255  # tokens of a review; their low or high weights are counted in 8 bits
-Reading = Literal["low", "high", "rate"]
-READINGS: tuple[Reading, ...] = get_args(Reading)
 TurnMode = Literal["reread", "continue"]
 TURN_MODES: tuple[TurnMode, ...] = get_args(TurnMode)
 PAGES = (32, 16)  # entries of a page; the first is the default
-Weigh = Literal["none", "values"]
-WEIGHS: tuple[Weigh, ...] = get_args(Weigh)
-HeadBudgets = Literal["equal", "adaptive", "global", "pyramid", "profile"]
+HeadBudgets = Literal["equal", "global", "profile"]
 HEAD_BUDGETS: tuple[HeadBudgets, ...] = get_args(HeadBudgets)
 BLOCK = 64  # entries per block of the prefix store
 SINKS = 4
@@ -44,15 +40,10 @@ class KVChoice:
     turns: how a conversation's next turn begins: "reread" selects again from all its tokens; "continue" uses the
     entries that the last turn left, if the engine still has them.
     select: the selector, one of `base.selectors` with its parameters.
-    weigh: what a selector's votes are weighed by: "none", or "values", what a token's value adds to the output
-    (CriticalKV, arXiv 2502.03805).
-    heads: what heads divide. "equal": each selects as many tokens. "adaptive": those of a layer select what has the
-    most votes in the layer (AdaKV, arXiv 2407.11550). "global": the same over all layers (KVzip, arXiv 2505.23416).
-    "pyramid": each layer selects fewer than the one before it (PyramidKV, arXiv 2406.02069). "profile": each selects
-    what was measured once for the model (as DuoAttention's heads, arXiv 2410.10819).
+    heads: what heads divide. "equal": each selects as many tokens. "global": those of all layers select what has the
+    most votes (KVzip, arXiv 2505.23416). "profile": each selects what was measured once for the model (as
+    DuoAttention's heads, arXiv 2410.10819).
     review: with scissorhands, N, tokens between two reviews of a slot, which then loses N entries.
-    reading: how scissorhands ranks entries. "low": those with the most low weights go. "high": those with the fewest
-    high weights. "rate": those with the smallest share of high weights.
     Raises `InvalidRequest`, which names the setting at fault.
     """
 
@@ -64,10 +55,8 @@ class KVChoice:
     protect: tuple[TokenSpan, ...] = ()
     turns: TurnMode = "reread"
     select: Selector = SnapKV()  # noqa: RUF009 - frozen
-    weigh: Weigh = "none"
     heads: HeadBudgets = "equal"
     review: int = 32
-    reading: Reading = "low"
 
     def __post_init__(self) -> None:
         selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
@@ -82,8 +71,6 @@ class KVChoice:
                 one_of("kv_turns", self.turns, TURN_MODES),
                 one_of("kv_heads", self.heads, HEAD_BUDGETS),
                 ("kv_review", self.review, _is_reviewed(self.review), f"whole tokens, 1 to {MOST_REVIEWED}"),
-                one_of("kv_reading", self.reading, READINGS),
-                one_of("kv_weigh", self.weigh, WEIGHS),
                 ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
             )
         )

@@ -21,14 +21,12 @@ class Selector:
     default selector. Only selectors that use several queries have it as a parameter.
     prefills_twice: the whole prompt is prefilled a second time, after itself.
     joins_heads: all heads of a layer select the same tokens, so that they must have had the same until then.
-    weighs_values: its votes grow with a token's value.
     """
 
     name: str
     window: int = WINDOW
     prefills_twice: ClassVar[bool] = False
     joins_heads: ClassVar[bool] = False
-    weighs_values: ClassVar[bool] = False
 
     @property
     def queries(self) -> int:
@@ -98,7 +96,6 @@ class ExpectedAttention(Selector):
 
     window: int = WINDOW
     name: Literal["expected"] = _named("expected")
-    weighs_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check([number("kv_window", self.window, 1)])

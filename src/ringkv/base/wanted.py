@@ -64,9 +64,7 @@ def of_choice(choice: KVChoice) -> dict[Feature, str]:
     return _true(
         (
             (choice.turns == "continue", "continue", "kv_turns continue"),
-            (choice.weigh != "none", "weigh", f"kv_weigh {choice.weigh}"),
             (choice.heads != "equal", "ragged heads", f"kv_heads {choice.heads}"),
-            (choice.select.weighs_values, "selector weighs", select),
             (choice.select.joins_heads, "selector joins heads", select),
             (choice.select.prefills_twice, "selector prefills twice", select),
             (choice.reads_pages, "pages", f"kv_policy {choice.policy}"),

@@ -32,8 +32,6 @@ from ringkv.engine.staging import Start
 from ringkv.engine.turns import Turns
 from ringkv.models.base import ModelConfig
 from ringkv.models.decoder import Decoder
-from ringkv.models.layer import Attention
-from ringkv.models.output_projection import output_by_head
 
 _NOTHING, _NO_WORKSPACE = Start(), Workspace(0, 0)
 SELECTIONS = 8  # of one prompt, kept for requests that share it with the same choices
@@ -297,18 +295,10 @@ class Lanes:
             repeat=partial(self.again, lane, group),
             repeat_limit=self._room(prompt),
             reduction=self._reductions[group],
-            output=partial(self._output, group),
             words=self._words,
             begins=start.begins[group] if start.begins else None,
             known=start.votes[group] if start.votes else None,
         )
-
-    def _output(self, group: int, row: int) -> Tensor:
-        """Return the output projection of the query heads that read a layer's cache, [H, G, D, hidden]."""
-        decoder = self.decoder
-        readers = [layer for layer, place in enumerate(decoder.places) if (place.group, place.row) == (group, row)]
-        each = ((decoder.layers[decoder.kinds[one]].attention, self._weights.layers[one]["output"]) for one in readers)
-        return _joined([output_by_head(block, weight) for block, weight in each if isinstance(block, Attention)])
 
     def _queries(self, lane: int, group: int, count: int) -> list[Tensor]:
         """Return the last `count` queries that read each layer's cache: [H, G, count, D] by layer.

@@ -14,7 +14,7 @@ LABEL_START = ("policy", "budget")
 # Answers are stored under labels, so the order must not change.
 LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in LABEL_START]
 
-NEWER = ("weigh", "heads", "review", "reading")  # what older answers had is still the default
+NEWER = ("heads", "review")  # what older answers had is still the default
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
     heads = {cell.choice.heads for cell in cells} - {"equal"}
     if not heads:
         return options
-    return replace(options, kv_heads="profile" if "profile" in heads else "adaptive")
+    return replace(options, kv_heads="profile" if "profile" in heads else "global")
 
 
 def _measure_costs(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ringkv.base.cache_spec import SKIPPED, PlaneFormat
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, Reading, TurnMode, Weigh
+from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, TurnMode
 from ringkv.base.selectors import SELECTORS, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
@@ -180,37 +180,19 @@ class SelectionSettings:
     ] = None
     kv_pooling: Annotated[Pooling | None, Setting("pooling", str, "NAME", "How votes are pooled: max or avg")] = None
     kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
-    kv_weigh: Annotated[
-        Weigh | None,
-        Setting(
-            "weigh",
-            str,
-            "NAME",
-            "What votes are weighed by: none, or values (what a token's value adds to the output)",
-        ),
-    ] = None
     kv_heads: Annotated[
         HeadBudgets | None,
         Setting(
             "heads",
             str,
             "NAME",
-            "Selected tokens of each head: equal, adaptive (heads share those of a layer), global (of all layers), "
-            "pyramid (fewer from layer to layer) or profile (as ringkv profile has measured)",
+            "Selected tokens of each head: equal, global (heads share those of all layers) or profile (as ringkv "
+            "profile has measured)",
         ),
     ] = None
     kv_review: Annotated[
         int | None,
         Setting("review", int, "TOKENS", "Entries that scissorhands evicts at once"),
-    ] = None
-    kv_reading: Annotated[
-        Reading | None,
-        Setting(
-            "reading",
-            str,
-            "NAME",
-            "What scissorhands evicts: most low weights, fewest high ones, or their lowest rate",
-        ),
     ] = None
     kv_elastic: Annotated[
         bool | None,

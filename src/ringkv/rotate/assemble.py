@@ -18,13 +18,13 @@ from ringkv.weights.files import INDEX, SINGLE
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
-OWN = ("config.json", INDEX, "seal.json", "stamp.json")  # describe the source; the copy has its own, or none
+NOT_COPIED = ("config.json", INDEX, "seal.json", "stamp.json")  # describe the source; the copy has its own, or none
 
 
 def copy_files(source: Path, into: Path) -> None:
     """Copy the tokenizer, the generation settings and the licence."""
     for path in {path for pattern in COPIED for path in source.glob(pattern)}:
-        if path.is_file() and path.name not in OWN:
+        if path.is_file() and path.name not in NOT_COPIED:
             shutil.copyfile(path, into / path.name)
 
 
@@ -38,12 +38,13 @@ def write_shards(source: Path, parts: list[Path], into: Path, beside: Mapping[st
 
     beside: for tensors that the source lacks, one whose shard they go to.
     """
-    shard_of = _shards(source)
+    source_index = source / INDEX
+    shard_of: Mapping[str, str] = read_object(source_index)["weight_map"] if source_index.is_file() else {}
     places = {name: path for path in parts for name in _names(path)}
     shards: dict[str, list[str]] = {}
     for name in places:
-        whole = origin(name)
-        shards.setdefault(shard_of.get(beside.get(whole, whole), SINGLE), []).append(name)
+        tensor = origin(name)
+        shards.setdefault(shard_of.get(beside.get(tensor, tensor), SINGLE), []).append(name)
     for shard, names in shards.items():
         _write(into / shard, names, places)
     if shard_of:
@@ -66,13 +67,6 @@ def _specs(names: list[str], places: Mapping[str, Path]) -> Iterator[tuple[str, 
         with safe_open(places[name], framework="pt") as file:
             part = file.get_slice(name)
             yield name, TensorSpec(tuple(part.get_shape()), part.get_dtype())
-
-
-def _shards(source: Path) -> Mapping[str, str]:
-    """Return the shard of each tensor; nothing if there is one file."""
-    path = source / INDEX
-    found: Mapping[str, str] = read_object(path)["weight_map"] if path.is_file() else {}
-    return found
 
 
 def _names(path: Path) -> list[str]:

@@ -56,9 +56,9 @@ class Calibration:
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Partial:
     """Attend from q [T, H, G, D] to k and v [T, H, D] of the same tokens and those before, at most `window`."""
-    at = torch.arange(len(q))
-    seen = (at <= at[:, None]) & (at > at[:, None] - (window or len(q)))
-    keys, values = (one.movedim(0, 1).repeat_interleave(q.shape[2], 0) for one in (k, v))
+    position = torch.arange(len(q))
+    seen = (position <= position[:, None]) & (position > position[:, None] - (window or len(q)))
+    keys, values = (tensor.movedim(0, 1).repeat_interleave(q.shape[2], 0) for tensor in (k, v))
     out = F.scaled_dot_product_attention(q.movedim(0, 2).flatten(0, 1), keys, values, attn_mask=seen, scale=scale)
     return Partial(out.unflatten(0, q.shape[1:3]).movedim(2, 0), out.new_empty(0))
 

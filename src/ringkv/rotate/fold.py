@@ -23,16 +23,16 @@ Weights = Mapping[str, Tensor]
 
 def rotated_layer(layer: Layer, weights: Weights, residual: Orthogonal) -> dict[str, Tensor]:
     """Return a layer's weights. The layer has its online rotations; residual is Q."""
-    found = dict(weights)
+    rotated = dict(weights)
     for block, norm in (("qkv", "attention_norm"), ("gate_up", "feed_forward_norm")):
-        gains, found[norm] = without_gains(found[norm], layer.norm.offset)
-        found[block] = residual.rotated(found[block] * gains)
-    _rotate_values(layer, found)
+        gains, rotated[norm] = without_gains(rotated[norm], layer.norm.offset)
+        rotated[block] = residual.rotated(rotated[block] * gains)
+    _rotate_values(layer, rotated)
     for block, change in (("output", _after_heads), ("down", _after_gates)):
-        found[block] = _on_outputs(residual, change(layer, found[block]))
-        if f"{block}_bias" in found:
-            found[f"{block}_bias"] = residual.rotated(found[f"{block}_bias"])
-    return found
+        rotated[block] = _on_outputs(residual, change(layer, rotated[block]))
+        if f"{block}_bias" in rotated:
+            rotated[f"{block}_bias"] = residual.rotated(rotated[f"{block}_bias"])
+    return rotated
 
 
 def without_gains(norm: Tensor, offset: float) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ Candidates for the circulant matrices' first rows do not change if positions are
 They are few. N sequences of n elements.
 """
 
-from collections.abc import Iterator
 from itertools import product
 from math import gcd
 
@@ -21,34 +20,36 @@ def matrix(size: int) -> Tensor | None:
     """Return float64 [4 size, 4 size]; None if the search has no result, or the size is even."""
     if size % 2 == 0:
         return None
-    rows = next((found for orbits in _symmetries(size) if (found := _four_rows(size, orbits)) is not None), None)
+    each = (_four_rows(size, orbits) for orbits in _symmetries(size))
+    rows = next((rows for rows in each if rows is not None), None)
     if rows is None:
         return None
-    at = torch.arange(size)
-    a, b, c, d = (row[(at - at[:, None]) % size] for row in rows.double())
+    index = torch.arange(size)
+    a, b, c, d = (row[(index - index[:, None]) % size] for row in rows.double())
     # Each times the matrix that reverses columns.
-    b, c, d, bt, ct, dt = (one.flip(1) for one in (b, c, d, b.T, c.T, d.T))
+    b, c, d, bt, ct, dt = (circulant.flip(1) for circulant in (b, c, d, b.T, c.T, d.T))
     blocks = ((a, b, c, d), (-b, a, dt, -ct), (-c, -dt, a, bt), (-d, ct, -bt, a))
     return torch.cat([torch.cat(row, 1) for row in blocks])
 
 
-def _symmetries(size: int) -> Iterator[Orbits]:
-    """Yield the orbits of 1 .. size-1 under multiplication by one or two units, few enough, fewest first."""
+def _symmetries(size: int) -> list[Orbits]:
+    """Return the orbits of 1 .. size-1 under multiplication by one or two units, few enough, fewest first."""
     units = [unit for unit in range(1, size) if gcd(unit, size) == 1]
     every = {_orbits(size, pair) for pair in product(units, units) if pair[0] <= pair[1]}
-    yield from sorted((one for one in every if len(one) <= MOST_ORBITS), key=lambda orbits: (len(orbits), orbits))
+    few = [orbits for orbits in every if len(orbits) <= MOST_ORBITS]
+    return sorted(few, key=lambda orbits: (len(orbits), orbits))
 
 
 def _orbits(size: int, units: tuple[int, int]) -> Orbits:
-    left, found = set(range(1, size)), []
+    left, orbits = set(range(1, size)), []
     while left:
         orbit, new = set[int](), {min(left)}
         while new:
             orbit |= new
-            new = {one * unit % size for one in new for unit in units} - orbit
-        found.append(tuple(sorted(orbit)))
+            new = {number * unit % size for number in new for unit in units} - orbit
+        orbits.append(tuple(sorted(orbit)))
         left -= orbit
-    return tuple(found)
+    return tuple(orbits)
 
 
 def _four_rows(size: int, orbits: Orbits) -> Tensor | None:
@@ -81,13 +82,13 @@ def _sequences(size: int, orbits: Orbits) -> tuple[Tensor, Tensor]:
     """
     signs = torch.tensor(list(product((1.0, -1.0), repeat=len(orbits))), dtype=torch.float64).view(-1, len(orbits))
     rows = torch.ones(len(signs), size, dtype=torch.float64)
-    for at, orbit in enumerate(orbits):
-        rows[:, list(orbit)] = signs[:, at : at + 1]
+    for index, orbit in enumerate(orbits):
+        rows[:, list(orbit)] = signs[:, index, None]
     spectrum = torch.fft.fft(rows).abs() ** 2
     possible = spectrum.amax(1) < 4 * size + 1e-6
     if not possible.any():
         return rows[:0], torch.empty(0, size // 2, dtype=torch.int64)
-    found = torch.fft.ifft(spectrum[possible]).real.round().long()[:, 1 : size // 2 + 1]
-    unique, place = torch.unique(found, dim=0, return_inverse=True)
-    one_each = torch.empty(len(unique), dtype=torch.int64).scatter_(0, place, torch.arange(len(place)))
-    return rows[possible][one_each], unique
+    correlations = torch.fft.ifft(spectrum[possible]).real.round().long()[:, 1 : size // 2 + 1]
+    unique, place = torch.unique(correlations, dim=0, return_inverse=True)
+    sequence = torch.empty(len(unique), dtype=torch.int64).scatter_(0, place, torch.arange(len(place)))
+    return rows[possible][sequence], unique

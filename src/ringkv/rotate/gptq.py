@@ -20,13 +20,13 @@ def rounded(weight: Tensor, hessian: Tensor, grid: Grid) -> Rounded:
     for start in range(0, columns, BLOCK):
         stop = min(start + BLOCK, columns)
         block, errors = left[:, start:stop], torch.empty_like(left[:, start:stop])
-        for at in range(start, stop):
-            if at % group == 0:
-                levels.append(grid.levels(left[:, at : at + group]))
-            here = block[:, at - start :]
-            q[:, at], error = _column(here[:, 0], levels[-1], grid)
-            errors[:, at - start] = error / factor[at, at]
-            here -= errors[:, at - start, None] * factor[at, at:stop]
+        for column in range(start, stop):
+            if column % group == 0:
+                levels.append(grid.levels(left[:, column : column + group]))
+            rest = block[:, column - start :]
+            q[:, column], error = _column(rest[:, 0], levels[-1], grid)
+            errors[:, column - start] = error / factor[column, column]
+            rest -= errors[:, column - start, None] * factor[column, column:stop]
         left[:, stop:] -= errors @ factor[start:stop, stop:]
     return Rounded(q, Levels(*(torch.stack(each, 1) for each in zip(*levels, strict=True))))
 

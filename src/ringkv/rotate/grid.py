@@ -50,14 +50,14 @@ class Grid:
     group: int | None = None
 
     @property
-    def most(self) -> int:
+    def largest(self) -> int:
         """The largest integer."""
         return (1 << self.bits - 1) - 1
 
     @property
-    def least(self) -> int:
+    def smallest(self) -> int:
         """The smallest integer. The kernels' 8 bits are symmetric."""
-        return -self.most - (self.bits == 4)
+        return -self.largest - (self.bits == 4)
 
     def fits(self, inputs: int) -> bool:
         """Whether groups divide a row."""
@@ -68,9 +68,7 @@ class Grid:
 
         Candidates clip the group's range to 100% .. 60% (QuaRot, arXiv 2404.00456).
         """
-        low, high = (
-            one.clamp(*ends) for one, ends in zip(torch.aminmax(group, dim=-1), ((None, 0), (0, None)), strict=True)
-        )
+        low, high = group.amin(-1).clamp(max=0), group.amax(-1).clamp(min=0)
         best, least = Levels(*(torch.zeros_like(low) for _ in Levels._fields)), torch.full_like(low, torch.inf)
         for clip in torch.linspace(1.0, 0.6, CLIPS):
             levels = self._between(low * clip, high * clip)
@@ -82,7 +80,7 @@ class Grid:
     def nearest(self, weights: Tensor, levels: Levels) -> Tensor:
         """Return the nearest integers of weights [..., g], in their dtype."""
         scaled = weights / levels.scale[..., None] + levels.zero[..., None]
-        return scaled.round_().clamp_(self.least, self.most)
+        return scaled.round_().clamp_(self.smallest, self.largest)
 
     def rounded(self, weight: Tensor) -> Rounded:
         """Round a matrix [O, I] to nearest."""
@@ -93,11 +91,11 @@ class Grid:
     def _between(self, low: Tensor, high: Tensor) -> Levels:
         """Return levels that span low <= 0 to high >= 0."""
         if self.group is None:
-            largest = torch.maximum(-low, high) / self.most
-            scale = (largest.half().float() if self.bits == 4 else largest).clamp(min=TINY)
+            exact = torch.maximum(-low, high) / self.largest
+            scale = (exact.half().float() if self.bits == 4 else exact).clamp(min=TINY)
             return Levels(scale, torch.zeros_like(scale))
-        scale = _short((high - low) / (self.most - self.least))
-        return Levels(scale, (self.least - low / scale).round_().clamp_(self.least, self.most))
+        scale = _short((high - low) / (self.largest - self.smallest))
+        return Levels(scale, (self.smallest - low / scale).round_().clamp_(self.smallest, self.largest))
 
 
 def _short(scale: Tensor) -> Tensor:

@@ -21,15 +21,15 @@ def core_order(size: int) -> int | None:
     """Return the order of the smallest matrix whose product with Sylvester's has this size; None if none is found."""
     power = size & -size
     odd = size // power
-    orders = [1] if odd == 1 else [odd << at for at in range(2, power.bit_length()) if odd << at <= LARGEST]
+    orders = [1] if odd == 1 else [odd << bits for bits in range(2, power.bit_length()) if odd << bits <= LARGEST]
     return next((order for order in orders if _core(order) is not None), None)
 
 
 def core(order: int) -> Tensor:
     """Return float64 [order, order] of an order that `core_order` returned."""
-    found = _core(order)
-    assert found is not None, f"no Hadamard matrix of order {order}"
-    return found
+    matrix = _core(order)
+    assert matrix is not None, f"no Hadamard matrix of order {order}"
+    return matrix
 
 
 @cache
@@ -48,17 +48,17 @@ def _is_prime(number: int) -> bool:
 
 def _jacobsthal(prime: int) -> Tensor:
     """Return [prime, prime] of the quadratic character of row - column."""
-    squares = {at * at % prime for at in range(1, prime)}
-    character = torch.tensor([0.0, *(1.0 if at in squares else -1.0 for at in range(1, prime))], dtype=torch.float64)
-    at = torch.arange(prime)
-    return character[(at[:, None] - at) % prime]
+    squares = {number**2 % prime for number in range(1, prime)}
+    signs = (1.0 if number in squares else -1.0 for number in range(1, prime))
+    index = torch.arange(prime)
+    return torch.tensor([0.0, *signs], dtype=torch.float64)[(index[:, None] - index) % prime]
 
 
 def _bordered(matrix: Tensor, sign: float) -> Tensor:
     """Return the matrix with a row of ones before its rows, and a column of `sign` before its columns."""
-    whole = pad(matrix, (1, 0, 1, 0))
-    whole[0, 1:], whole[1:, 0] = 1.0, sign
-    return whole
+    bordered = pad(matrix, (1, 0, 1, 0))
+    bordered[0, 1:], bordered[1:, 0] = 1.0, sign
+    return bordered
 
 
 def _paley(prime: int) -> Tensor:

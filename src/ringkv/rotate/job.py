@@ -106,14 +106,14 @@ class Job:
         """Return the tensors of a layer, and advance the calibration's hidden states by it."""
         kind, declared = self.rotated.kinds[index], self.rotated.layer_weights(index)
         layer = self.rotated.computed(kind)
-        found = rotated_layer(layer, {name: self._read(one) for name, one in declared.items()}, self.residual)
-        exact = {name: value.float() for name, value in found.items()}
+        weights = rotated_layer(layer, {name: self._read(weight) for name, weight in declared.items()}, self.residual)
+        exact = {name: value.float() for name, value in weights.items()}
         rounded = self._rounded(kind, exact, calibration)
         if calibration:
-            calibration.advance(kind, exact | {name: one.values for name, one in rounded.items()})
-        plain = (stored(declared[name], value, self.dtype) for name, value in found.items() if name not in rounded)
-        whole = (quantised(declared[name], value, self.choice.bits) for name, value in rounded.items())
-        return {name: tensor for some in (*plain, *whole) for name, tensor in some.items()}
+            calibration.advance(kind, exact | {name: matrix.values for name, matrix in rounded.items()})
+        plain = (stored(declared[name], value, self.dtype) for name, value in weights.items() if name not in rounded)
+        packed = (quantised(declared[name], matrix, self.choice.bits) for name, matrix in rounded.items())
+        return {name: tensor for tensors in (*plain, *packed) for name, tensor in tensors.items()}
 
     def _rounded(self, kind: str, weights: Mapping[str, Tensor], calibration: Calibration | None) -> dict[str, Rounded]:
         """Return the matrices that are rounded: those whose rows are whole groups."""

@@ -66,8 +66,8 @@ class Parts:
     def tensor(self, part: int, name: str) -> Tensor:
         """Read a tensor of a part."""
         with safe_open(self.path(part), framework="pt") as file:
-            found: Tensor = file.get_tensor(name)
-            return found
+            tensor: Tensor = file.get_tensor(name)
+            return tensor
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)

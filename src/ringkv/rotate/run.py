@@ -50,8 +50,8 @@ def _identity(source: Path, choice: RotationChoice, windows: Windows) -> dict[st
     return {
         "format": FORMAT,
         "source": str(source.resolve()),
-        "files": [list(one) for one in stamps(source)],
-        "calibration": hashlib.sha256(json.dumps([list(one) for one in windows]).encode()).hexdigest(),
+        "files": [list(stamp) for stamp in stamps(source)],
+        "calibration": hashlib.sha256(json.dumps([list(window) for window in windows]).encode()).hexdigest(),
         **asdict(choice),
     }
 
@@ -77,21 +77,21 @@ def _compute(job: Job, parts: Parts, windows: Windows, tell: Progress) -> None:
 def _calibration(job: Job, parts: Parts, windows: Windows) -> tuple[int, Calibration]:
     """Return how many layers are done, and the hidden states after them."""
     decoder = Decoder(job.rotated, torch.float32, torch.device("cpu"))
-    if found := parts.read_hidden():
-        return found[0], Calibration(decoder, found[1])
+    if hidden := parts.read_hidden():
+        return hidden[0], Calibration(decoder, hidden[1])
     (table,) = job.rotated.shared_weights()["embed"].parts
     return 0, Calibration.of(decoder, parts.tensor(0, table.name), windows)
 
 
 def _finish(job: Job, parts: Parts, out: Path) -> None:
     """Make a checkpoint of all parts, and rename it to `out`."""
-    config, whole = job.config, parts.folder / "whole"
-    whole.mkdir(exist_ok=True)
-    copy_files(job.source, whole)
+    config, checkpoint = job.config, parts.folder / "whole"
+    checkpoint.mkdir(exist_ok=True)
+    copy_files(job.source, checkpoint)
     beside = {f"{config.prefix}lm_head.weight": f"{config.at}.embed_tokens.weight"} if config.tied_embeddings else {}
-    write_shards(job.source, [parts.path(part) for part in range(config.num_layers + 1)], whole, beside)
-    write_config(job.source, whole, job.settings)
+    write_shards(job.source, [parts.path(part) for part in range(config.num_layers + 1)], checkpoint, beside)
+    write_config(job.source, checkpoint, job.settings)
     if out.exists():
         out.rmdir()
-    whole.rename(out)
+    checkpoint.rename(out)
     parts.remove()

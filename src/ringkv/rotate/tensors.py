@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def quantised(weight: Weight, value: Rounded, bits: int) -> dict[str, Tensor]:
     return {
         f"{name}{suffix}": tensor
         for name, rows in _parts(weight)
-        for suffix, tensor in _LAYOUTS[bits](value.q[rows], *(one[rows] for one in value.levels)).items()
+        for suffix, tensor in _LAYOUTS[bits](value.q[rows], *(level[rows] for level in value.levels)).items()
     }
 
 
@@ -53,11 +54,10 @@ def origin(name: str) -> str:
 def _parts(weight: Weight) -> Iterator[tuple[str, slice]]:
     """Yield each tensor that a weight is stacked from, and its rows. Parts of one tensor are neighbours, in order."""
     start = stop = 0
-    for at, part in enumerate(weight.parts):
-        stop += part.shape[0]
-        if at + 1 == len(weight.parts) or weight.parts[at + 1].name != part.name:
-            yield part.name, slice(start, stop)
-            start = stop
+    for name, parts in groupby(weight.parts, lambda part: part.name):
+        stop += sum(part.shape[0] for part in parts)
+        yield name, slice(start, stop)
+        start = stop
 
 
 def _packed(q: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup, Ragged, SlotFormat
-from ringkv.base.kv import HeadBudgets, KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.by_head import SAFEGUARD
 from ringkv.cache.compress.kept import EMPTY
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.selection import placed, select
+from ringkv.cache.compress.selection import kept_tokens, placed
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.layouts import layout
 
@@ -35,10 +35,9 @@ def prompt(places: int = PLACES) -> StagedPrompt:
 
 def kept(choice: KVChoice, entries: int = 52) -> tuple[Layout, Tensor]:
     view = GroupView(GROUP, lambda: prompt(entries + 18), SHARES, BEGINS)
-    plans = (layout(choice, entries, 64),)
-    (found,) = select([view], choice, plans)
-    (plan,) = placed([view], choice, plans, (found,))
-    return plan, found
+    plan = layout(choice, entries, 64)
+    found = kept_tokens(view, choice, plan)
+    return placed(view, choice, plan, found), found
 
 
 def given(votes: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,38 +47,31 @@ def given(votes: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VOTES, KVzip, lambda prompt, low, high, selector: whole[:, low:high])  # type: ignore[arg-type]
 
 
-def by_hand(votes: Tensor, heads: HeadBudgets, protected: int) -> list[tuple[int, int, int]]:
-    """Hand out each scope's entries: first those that are sure, then by votes."""
-    found = []
-    for scope in [range(LAYERS)] if heads == "global" else [[layer] for layer in range(LAYERS)]:
-        own = []
-        for layer, head in product(scope, range(HEADS)):
-            first = int(BEGINS[layer, head])
-            places = [(layer, head, place) for place in range(first + 4, PLACES - 8)]
-            places.sort(key=lambda at: (at[2] >= BEGINS[at[:2]] + protected, -float(votes[at]), at))
-            own.append(places)
-        sure = [at for places in own for at in places[: int(SAFEGUARD * SELECTED)]]
-        rest = [at for places in own for at in places if at not in sure]
-        rest.sort(key=lambda at: (at[2] >= BEGINS[at[:2]] + protected, -float(votes[at]), at))
-        found += [*sure, *rest[: SELECTED * len(own) - len(sure)]]
-    return found
+def by_hand(votes: Tensor, protected: int) -> list[tuple[int, int, int]]:
+    """Hand out the entries: first those that are sure, then by votes."""
+
+    def order(at: tuple[int, int, int]) -> tuple[bool, float, tuple[int, int, int]]:
+        return at[2] >= int(BEGINS[at[:2]]) + protected, -float(votes[at]), at
+
+    each = []
+    for layer, head in product(range(LAYERS), range(HEADS)):
+        places = [(layer, head, place) for place in range(int(BEGINS[layer, head]) + 4, PLACES - 8)]
+        each.append(sorted(places, key=order))
+    sure = [at for places in each for at in places[: int(SAFEGUARD * SELECTED)]]
+    rest = sorted((at for places in each for at in places if at not in sure), key=order)
+    return [*sure, *rest[: SELECTED * len(each) - len(sure)]]
 
 
 @pytest.mark.parametrize("protected", [0, 10])
-@pytest.mark.parametrize("heads", ["global", "adaptive"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_highest_votes_win_among_the_places_that_a_head_has(
-    heads: HeadBudgets, protected: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    protected: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(seed)
     votes = torch.randint(0, 20, (LAYERS, HEADS, PLACES)) * torch.rand(LAYERS, HEADS, 1).pow(3)
     given(votes, monkeypatch)
-    global_begins = BEGINS.sum(1) if heads == "adaptive" else None
-    if global_begins is not None:  # a layer's heads have 18 less on average
-        monkeypatch.setitem(globals(), "BEGINS", torch.tensor([[0, 36], [22, 14], [17, 19]]))
-        given(votes, monkeypatch)
-    plan, found = kept(replace(KV, heads=heads, protect=((0, protected),) if protected else ()))
-    want = by_hand(votes, heads, protected)
+    plan, found = kept(replace(KV, protect=((0, protected),) if protected else ()))
+    want = by_hand(votes, protected)
     for layer, head in product(range(LAYERS), range(HEADS)):
         first = int(BEGINS[layer, head])
         selected = sorted(at[2] for at in want if at[:2] == (layer, head))
@@ -102,24 +94,16 @@ def test_a_head_with_less_than_its_sure_tokens_keeps_all_it_has(monkeypatch: pyt
     assert int((found != EMPTY).sum()) == LAYERS * HEADS * BUDGET
 
 
-@pytest.mark.parametrize(
-    ("heads", "begins"),
-    [("pyramid", [[0, 0], [18, 18], [36, 36]]), ("profile", [[31, 0], [36, 16], [0, 25]])],
-)
-def test_shares_are_of_what_heads_have(
-    heads: HeadBudgets, begins: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "BEGINS", torch.tensor(begins))
+def test_shares_are_of_what_heads_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "BEGINS", torch.tensor([[31, 0], [36, 16], [0, 25]]))
     given(torch.rand(LAYERS, HEADS, PLACES), monkeypatch)
-    _, found = kept(replace(KV, heads=heads))
-    selected = ((found != EMPTY).sum(-1) - 12).tolist()
+    _, found = kept(replace(KV, heads="profile"))
     # Of 168 tokens one head has all its 58 and the head without a share 5, a fifth of 28. 6.5 shares divide 105.
-    assert selected == ([[55, 55], [28, 28], [1, 1]] if heads == "pyramid" else [[16, 49], [5, 32], [58, 8]])
+    assert ((found != EMPTY).sum(-1) - 12).tolist() == [[16, 49], [5, 32], [58, 8]]
 
 
 @pytest.mark.parametrize("select", [SnapKV(window=8), KeyDiff()])
 def test_a_head_gets_the_votes_of_a_prompt_that_is_its_own_places(select: SnapKV | KeyDiff) -> None:
-    """With adaptive heads, whose counts are of a layer: by them each head's highest votes."""
     _, found = kept(replace(KV, select=select))
     whole = prompt()
     for layer, head in product(range(LAYERS), range(HEADS)):

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup, Plane
 from ringkv.base.workspace import Workspace
-from ringkv.cache.compress import valuediff
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
-from ringkv.cache.compress.working_set import WorkingSet
+from ringkv.cache.compress.working_set import WorkingSet, votes
 
 LAYERS, HEADS, N, WIDTH, LEFT = 2, 3, 60, 8, 40
 
@@ -30,8 +29,8 @@ def by_loops(values: Tensor) -> list[float]:
 def test_votes_are_the_differences_of_values_from_their_mean_direction_pooled_over_neighbours() -> None:
     staged = prompt()
     want = torch.tensor([by_loops(head) for layer in staged.values for head in layer])
-    torch.testing.assert_close(valuediff.votes(staged, 0, N), want)
-    assert torch.equal(valuediff.votes(staged, 0, N), valuediff.votes(staged._replace(keys=-staged.keys), 0, N))
+    torch.testing.assert_close(votes(staged, 0, N), want)
+    assert torch.equal(votes(staged, 0, N), votes(staged._replace(keys=-staged.keys), 0, N))
 
 
 def test_the_first_and_newest_entries_stay_and_the_best_of_the_others() -> None:
@@ -42,10 +41,10 @@ def test_the_first_and_newest_entries_stay_and_the_best_of_the_others() -> None:
     places, none = WorkingSet(4, 10).places(views, Workspace(N, LEFT))
     assert none is None
     assert places is not None
-    votes = valuediff.votes(staged, 4, N - 10).view(LAYERS, HEADS, -1)
+    given = votes(staged, 4, N - 10).view(LAYERS, HEADS, -1)
     for layer in range(LAYERS):
         for head in range(HEADS):
-            ranked = sorted(range(4, N - 10), key=lambda at, own=votes[layer, head]: (-float(own[at - 4]), at))
+            ranked = sorted(range(4, N - 10), key=lambda at, own=given[layer, head]: (-float(own[at - 4]), at))
             want = sorted([*range(4), *ranked[: LEFT - 14], *range(N - 10, N)])
             assert places[layer, head].tolist() == want
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import HISTORY, CacheSpec, LayerGroup, SlotFormat
-from ringkv.base.kv import READINGS, KVChoice, Layout
+from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.allocate import allocate_plain, allocate_slots
 from ringkv.cache.filling import Kept
 from ringkv.cache.layouts import layouts
@@ -173,9 +173,10 @@ class Slot:
     def high(self, one: Entry) -> int:
         return sum(query >= self.first for query in one.high)
 
-    def saw(self, one: Entry) -> int:
-        """Return how many queries of the history saw an entry."""
-        return sum(query >= one.position for query in range(self.first, self.seen))
+    def score(self, one: Entry) -> int:
+        """Return minus the number of queries of the history that gave an entry a low weight."""
+        saw = sum(query >= one.position for query in range(self.first, self.seen))
+        return self.high(one) - saw
 
 
 @pytest.mark.parametrize("prompt", [9, 60])
@@ -192,20 +193,14 @@ def test_the_recent_tokens_and_the_review_limit_how_early_a_layer_is_scored(
     prompt: int, changes: dict[str, int], kept_queries: int, leads: tuple[int, ...]
 ) -> None:
     """A slot may also keep more queries than a request's review has."""
-    slot = Slot(replace(KV, reading="high", **changes), prompt, prompt, kept_queries, leads)
-    slot.run(50, slot.high)
+    slot = Slot(replace(KV, **changes), prompt, prompt, kept_queries, leads)
+    slot.run(50, slot.score)
 
 
-@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("prompt", [9, 18, 20, 60])
-def test_scissorhands_reads_its_history_in_three_ways(prompt: int, reading: Any) -> None:
-    slot = Slot(replace(KV, reading=reading), prompt, prompt)
-    ways = {
-        "low": lambda one: -(slot.saw(one) - slot.high(one)),
-        "high": slot.high,
-        "rate": lambda one: torch.tensor(slot.high(one) / slot.saw(one)).item(),  # float32, as there
-    }
-    slot.run(HISTORY * REVIEW + 40, ways[reading])
+def test_the_entries_with_the_most_low_weights_in_the_history_are_evicted(prompt: int) -> None:
+    slot = Slot(KV, prompt, prompt)
+    slot.run(HISTORY * REVIEW + 40, slot.score)
 
 
 def test_a_span_that_is_longer_than_the_prompt_protects_no_generated_token() -> None:
@@ -215,17 +210,6 @@ def test_a_span_that_is_longer_than_the_prompt_protects_no_generated_token() -> 
     for layer, lead in enumerate(LEADS):
         newest = range(slot.seen - 1 - RECENT, slot.seen - 1 - lead)
         assert all({0, 1, 7, 8, 15, 16, 17, *newest} <= set(held) for held in slot.noted(layer))
-
-
-def test_readings_differ() -> None:
-    """So that the test above can fail."""
-    kept = []
-    for reading in READINGS:
-        slot = Slot(replace(KV, reading=reading), 60, 1)
-        for _ in range(41):
-            slot.step()
-        kept.append([slot.noted(layer) for layer in range(LAYERS)])
-    assert kept[0] != kept[1] != kept[2] != kept[0]
 
 
 def test_rows_of_no_slot_change_no_query_that_is_read() -> None:

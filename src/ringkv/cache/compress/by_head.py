@@ -1,77 +1,126 @@
-"""by_head: which prompt tokens each entry holds if heads divide the entries of a layer, or of all layers.
+"""by_head: which prompt tokens each entry holds if heads of all layers divide the entries.
 
 L layers of a group, H key-value heads, n candidates, K selected tokens of a head on average.
-Source: AdaKV (arXiv 2407.11550), Algorithm 1, for a layer's heads; KVzip (arXiv 2505.23416) for those of all layers.
+Source: KVzip (arXiv 2505.23416) for heads that divide by votes; DuoAttention (arXiv 2410.10819) for those whose shares
+are measured before the prompt is known.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import HeadBudgets, Layout
+from ringkv.base.kv import HeadBudgets, KVChoice, Layout
 from ringkv.cache.compress.kept import EMPTY, ordered, shared
+from ringkv.cache.compress.staged_prompt import GroupView
 
 SAFEGUARD = 0.2
-"""Share of the average that every head selects (AdaKV, section 3.3)."""
-
-SCOPES: Mapping[HeadBudgets, Callable[[Tensor], Tensor]] = {
-    "adaptive": lambda votes: votes.flatten(1),
-    "global": lambda votes: votes.flatten()[None],
-}
-"""Votes [L, H, n] -> [scopes, votes that compete]."""
+"""Share of the average that every head selects (AdaKV, arXiv 2407.11550, section 3.3)."""
+SMALLEST = 1e-9
+"""Of a share, relative to the largest."""
 
 
-def kept_by_head(layout: Layout, votes: Tensor, counts: Tensor) -> Tensor:
-    """Return int64 [L, H, most], the prompt token of each live entry, EMPTY after a head's last.
+class Bounds(NamedTuple):
+    """Tokens that a head selects: at least, and at most."""
 
-    votes: float32 [L, H, candidates], of tokens sinks .. n-recent-1. counts: int64 [L, H], how many each head selects.
+    least: int
+    most: int
+
+
+def division(view: GroupView, choice: KVChoice) -> HeadBudgets:
+    """Return how the heads of a group's layers divide entries; those of slots of equal heads divide nothing."""
+    return choice.heads if view.group.slots.is_ragged else "equal"
+
+
+def selected_tokens(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    """Return bool [L, H, n]: K tokens of each head on average, those of a head with the highest votes.
+
+    votes: float32 [L, H, n], infinite for protected tokens. A vote below 0 is never selected.
     """
-    selected = top_of_each(votes, counts)
-    return entries_of(layout, torch.cat((selected.new_ones(*counts.shape, layout.sinks), selected), -1))
+    if division(view, choice) == "global":
+        return _among_all_heads(votes, plan.selected)
+    if division(view, choice) == "profile":
+        return _top_of_each(votes, _by_shares(votes, view, plan.selected))
+    return _top_of_each(votes, votes.new_full(votes.shape[:2], plan.selected, dtype=torch.int64))
 
 
 def entries_of(layout: Layout, mask: Tensor, later: int = 0) -> Tensor:
     """Return int64 [L, H, most], the places that a mask bool [L, H, n] has, then those at the end, which all keep.
 
-    later: how much further the latter are than their tokens.
+    later: how much further the latter are than their tokens. EMPTY comes after a head's last.
     """
     flat, after = mask.flatten(0, 1), shared(layout)[1].to(mask.device) + later
     counts = flat.sum(-1)
-    most = int(counts.max()) + len(after)
-    found = torch.full((len(flat), most), EMPTY, device=mask.device)
+    entries = torch.full((len(flat), int(counts.max()) + len(after)), EMPTY, device=mask.device)
     head, place = flat.nonzero(as_tuple=True)
     rank = torch.arange(len(head), device=mask.device) - (counts.cumsum(0) - counts)[head]
-    found[head, rank] = place
+    entries[head, rank] = place
     tail = counts[:, None] + torch.arange(len(after), device=mask.device)
-    found.scatter_(1, tail, after.expand(len(flat), -1))
-    return found.view(*mask.shape[:2], most)
+    entries.scatter_(1, tail, after.expand(len(flat), -1))
+    return entries.view(*mask.shape[:2], -1)
 
 
 def spread(layout: Layout, sources: Tensor) -> Layout:
     """Return the layout with the entries of the heads that have the fewest and the most.
 
-    sources: int64 [L, H, most] of `kept_by_head`. Waits for a device that computes them.
+    sources: int64 [L, H, most] of `entries_of`. Waits for a device that computes them.
     """
     counts = (sources != EMPTY).sum(-1).flatten().tolist()
     free = layout.capacity - sum(counts) // len(counts)  # as many in each head
     return layout._replace(fewest=free + min(counts), most=free + max(counts))
 
 
-def selected_mask(votes: Tensor, selected: int, heads: HeadBudgets) -> Tensor:
-    """Return bool [L, H, n]: K tokens of each head on average, and at least SAFEGUARD K of each.
+def divided(shares: Sequence[float], total: int, bounds: Sequence[Bounds]) -> list[int]:
+    """Return counts that add up to the total: in proportion to shares, each as far as its bounds allow.
 
-    The tokens of each scope add up to those that equal heads select. Of equal votes the first wins, in the order of
-    layers, heads and tokens; so of a head these are the tokens with the highest votes. A vote below 0 is never
-    selected.
+    The total is within the bounds of all together. Of equal remainders the first is rounded up.
     """
-    own = _top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
-    competing = SCOPES[heads](votes.masked_fill(own, float("inf")))
-    total = selected * (votes[..., 0].numel() // len(competing))
-    return _top(competing, total).view_as(votes)
+    least, most = (sum(ends) for ends in zip(*bounds, strict=True))
+    assert least <= total <= most, "the bounds allow the total"
+    quotas = _quotas(shares, total, bounds)
+    counts = [int(quota) for quota in quotas]
+    remainders = sorted(range(len(shares)), key=lambda head: counts[head] - quotas[head])
+    left = total - sum(counts)
+    for head in [head for head in remainders if counts[head] < bounds[head].most][:left]:
+        counts[head] += 1
+    assert sum(counts) == total
+    return counts
 
 
-def top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
+def _quotas(shares: Sequence[float], total: int, bounds: Sequence[Bounds]) -> list[float]:
+    """Return shares times the largest factor by which they are, within the bounds, at most the total."""
+    positive = [max(share / (max(shares) or 1.0), SMALLEST) for share in shares]
+
+    def quotas(factor: float) -> list[float]:
+        return [min(max(factor * share, least), most) for share, (least, most) in zip(positive, bounds, strict=True)]
+
+    low, high = 0.0, (max(most for _, most in bounds) + 1) / SMALLEST
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if sum(quotas(middle)) <= total else (low, middle)
+    return quotas(low)
+
+
+def _by_shares(votes: Tensor, view: GroupView, selected: int) -> Tensor:
+    """Return int64 [L, H], how many tokens each head selects by its share of a profile."""
+    least = max(int(SAFEGUARD * selected), int(votes[0, 0].isinf().sum()))  # every head selects all protected tokens
+    bounds = [Bounds(min(least, most), most) for most in (votes >= 0).sum(-1).flatten().tolist()]
+    counts = divided([share for layer in view.shares for share in layer], len(bounds) * selected, bounds)
+    return votes.new_tensor(counts, dtype=torch.int64).view(votes.shape[:2])
+
+
+def _among_all_heads(votes: Tensor, selected: int) -> Tensor:
+    """Return bool [L, H, n]: the highest votes of all heads, and of each head at least SAFEGUARD K.
+
+    Of equal votes the first wins, in the order of layers, heads and tokens. So of a head these are the tokens with the
+    highest votes.
+    """
+    safe = _top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
+    competing = votes.masked_fill(safe, float("inf")).flatten()
+    return _top(competing, selected * votes[..., 0].numel()).view_as(votes)
+
+
+def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
     """Return bool [L, H, n]: of each head so many tokens with the highest votes; of equal votes the first wins."""
     keys, most = ordered(votes), int(counts.max())
     places = keys.topk(most).indices

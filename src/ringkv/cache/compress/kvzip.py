@@ -5,10 +5,8 @@ Source: KVzip (arXiv 2505.23416): the prompt is prefilled a second time after it
 highest attention weight that any query of its own chunk's repetition gives it. Words ask for each repetition, and their
 queries vote too. A pass repeats at most 64 tokens, so it costs more than the prompt's prefill. It suits documents that
 serve many questions. No later question changes a vote. So entries of a conversation keep theirs, and only tokens
-without one are repeated.
+without a vote are repeated.
 """
-
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -39,7 +37,8 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
         known = prompt.known.shape[2]
         highest[..., :known] = prompt.known
     first = _first_keys(prompt)
-    for start, stop in _chunks(known, n, size):
+    for start in range(known, n, size):
+        stop = min(start + size, n)
         for q, repeated in prompt.repeat(max(0, start - LEAD), stop):
             for layer in range(layers):
                 keys = prompt.keys[layer]
@@ -49,16 +48,11 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
     return torch.cat([prompt.reduction.maximum(layer[:, low:high]) for layer in highest])
 
 
-def _chunks(first: int, n: int, size: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + size, n)) for start in range(first, n, size))
-
-
 def _first_keys(prompt: StagedPrompt) -> Tensor:
     """Return [L, H, FIRST, D], the first keys of each head."""
     if prompt.begins is None:
         return prompt.keys[:, :, :FIRST]
-    at = prompt.begins[..., None] + torch.arange(FIRST)
-    places = at.clamp(max=prompt.keys.shape[2] - 1).to(prompt.keys.device)
+    places = (prompt.begins[..., None] + torch.arange(FIRST)).clamp(max=prompt.keys.shape[2] - 1).to(prompt.keys.device)
     return prompt.keys.gather(2, places[..., None].expand(-1, -1, -1, prompt.keys.shape[3]))
 
 

@@ -3,43 +3,25 @@
 L layers of a group, H key-value heads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
-from ringkv.base.kv import HeadBudgets, KVChoice, Layout, Layouts
-from ringkv.cache.compress.by_head import SAFEGUARD, kept_by_head, selected_mask, spread
-from ringkv.cache.compress.critical import output_norms, weighed
+from ringkv.base.kv import KVChoice, Layout, Layouts
+from ringkv.cache.compress.by_head import division, entries_of, selected_tokens, spread
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
-from ringkv.cache.compress.shares import Bounds, divided_within, pyramid
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
 from ringkv.cache.earlier import Earlier
 from ringkv.cache.layouts import layouts
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.rows import CacheRow
-
-
-def _every_vote(prompt: StagedPrompt, choice: KVChoice) -> Tensor:
-    """Return float32 [L, H, n], what the selector gives each token of a prompt; protected ones get infinity."""
-    layers, heads, tokens, _ = prompt.keys.shape
-    votes = VOTES[type(choice.select)](prompt, 0, tokens, choice.select)
-    for start, stop in protected(choice.protect, tokens):
-        votes[:, start:stop] = float("inf")
-    return votes.view(layers, heads, tokens)
-
-
-def _measure(group: LayerGroup, choice: KVChoice) -> Callable[[StagedPrompt], Tensor] | None:
-    """Return what measures the tokens of a prompt for slots in chunks, or in pages that are read; else None."""
-    if group.slots.pages and choice.reads_pages:
-        return partial(_every_vote, choice=choice)
-    return saliency if group.slots.encoding == IN_CHUNKS else None
 
 
 class Selection(NamedTuple):
@@ -72,150 +54,86 @@ class StagedLane(NamedTuple):
 
 
 def compress(lane: StagedLane, choice: KVChoice, capacity: int) -> Selection:
-    """Select what a slot of so many entries will hold of a prompt. The lane is unchanged."""
+    """Select what a slot of so many entries will hold of a prompt. The lane is unchanged.
+
+    Only groups whose layout selects tokens, or whose slots are in chunks or in pages, are read.
+    """
     plans = layouts(choice, lane.kept, capacity, lane.groups)
-    views = with_lasting_votes(lane.views(choice.select.queries), choice, plans)
-    selected = select(views, choice, plans)
-    moved = tuple(plan.shifted(lane.evicted) for plan in placed(views, choice, plans, selected))
+    views = [
+        _with_votes(view, choice) if choice.keeps_votes and plan.selected else view
+        for view, plan in zip(lane.views(choice.select.queries), plans, strict=True)
+    ]
+    selected = [kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True)]
+    moved = tuple(
+        placed(view, choice, plan, source).shifted(lane.evicted)
+        for view, plan, source in zip(views, plans, selected, strict=True)
+    )
     sources = tuple(source.to(lane.device) for source in selected)
-    salient = saliency_of(lane.views(lane.window), choice, sources)
-    return Selection(moved, sources, salient, lasting_votes(views, plans, sources))
+    salient = (_salient(view, choice, source) for view, source in zip(lane.views(lane.window), sources, strict=True))
+    lasting = (_lasting_votes(*group) for group in zip(views, plans, sources, strict=True))
+    return Selection(moved, sources, tuple(salient), tuple(lasting))
 
 
-def with_lasting_votes(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> list[GroupView]:
-    """Return the views with the votes of all places if they select, and later turns will need the votes."""
-    each = zip(views, plans, strict=True)
-    return [_with_votes(view, choice) if choice.keeps_votes and plan.selected else view for view, plan in each]
+def kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+    """Return the source of a `Selection` in one group, int64 [L, H, live]."""
+    layers, heads = len(view.group.layers), view.group.spec.key.heads
+    if view.begins is not None:
+        return kept_of_unequal(view, choice, plan)
+    if not plan.selected:
+        return kept(plan, None, layers * heads).view(layers, heads, -1)
+    votes = _votes(view.read(), choice, plan.sinks, plan.prompt - plan.recent, plan.selected)
+    if division(view, choice) == "equal":
+        return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
+    mask = selected_tokens(votes, view, choice, plan)
+    return entries_of(plan, F.pad(mask, (plan.sinks, 0), value=True))
 
 
-def lasting_votes(views: Sequence[GroupView], plans: Layouts, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """Return the votes of a `Selection`, if all before the ring have one; 0 for others."""
-    return tuple(_at(view, plan, source) for view, plan, source in zip(views, plans, sources, strict=True))
+def placed(view: GroupView, choice: KVChoice, plan: Layout, source: Tensor) -> Layout:
+    """Return the layout of a `Selection` in one group, with what heads got if they divide the selected entries."""
+    is_divided = view.begins is not None or (plan.selected and division(view, choice) != "equal")
+    return spread(plan, source) if is_divided else plan
+
+
+def _votes(prompt: StagedPrompt, choice: KVChoice, low: int, high: int, selected: int | None = None) -> Tensor:
+    """Return float32 [L, H, high - low], the votes of tokens low .. high-1, infinite for protected ones.
+
+    The selector is not run if protected tokens are all that are `selected`.
+    """
+    layers, heads = prompt.keys.shape[:2]
+    spans = protected(choice.protect, high)
+    if tokens(spans, low) == selected:
+        votes = prompt.keys.new_zeros(layers, heads, high - low, dtype=torch.float32)
+    else:
+        votes = VOTES[type(choice.select)](prompt, low, high, choice.select).view(layers, heads, -1)
+    for start, stop in spans:
+        votes[..., max(0, start - low) : max(0, stop - low)] = float("inf")
+    return votes
 
 
 def _with_votes(view: GroupView, choice: KVChoice) -> GroupView:
+    """Return a view with the votes of all places, which later turns will need."""
     prompt = view.read()
     layers, heads, places, _ = prompt.keys.shape
     votes = VOTES[type(choice.select)](prompt, 0, places, choice.select).view(layers, heads, places)
     return view._replace(read=lambda: prompt._replace(known=votes), known=votes)
 
 
-def _at(view: GroupView, plan: Layout, source: Tensor) -> Tensor | None:
+def _lasting_votes(view: GroupView, plan: Layout, source: Tensor) -> Tensor | None:
+    """Return the votes of a `Selection`, 0 for entries without one; None unless all before the ring have one."""
     if view.known is None or view.known.shape[2] < plan.protected + missing(view.begins):
         return None
     votes = view.known.to(source.device)
     beyond = max(0, int(source.max()) + 1 - votes.shape[2])
-    return torch.nn.functional.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
-
-
-def select(views: Sequence[GroupView], choice: KVChoice, plans: Layouts) -> tuple[Tensor, ...]:
-    """Return the sources of a `Selection`. Only groups whose layout selects tokens are read."""
-    return tuple(_kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True))
-
-
-def placed(views: Sequence[GroupView], choice: KVChoice, plans: Layouts, sources: Sequence[Tensor]) -> Layouts:
-    """Return the layouts of a `Selection`, with what heads got if they divide the selected entries."""
-    return tuple(
-        spread(plan, source) if view.begins is not None or _divides(view, choice, plan) else plan
-        for view, plan, source in zip(views, plans, sources, strict=True)
-    )
-
-
-def saliency_of(views: Sequence[GroupView], choice: KVChoice, sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """Return the saliency of a `Selection`. Only groups whose slots are in chunks or in pages are read."""
-    return tuple(_salient(view, choice, source) for view, source in zip(views, sources, strict=True))
+    return F.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
 
 
 def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None:
-    measure = _measure(view.group, choice)
-    return measure(view.read()).to(source.device).gather(2, source) if measure else None
-
-
-def _kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return int64 [L, H, live], each layer's kept tokens, as `kept_by_head` if heads divide the entries."""
-    layers, heads = len(view.group.layers), view.group.spec.key.heads
-    if view.begins is not None:
-        return kept_of_unequal(view, choice, plan, _DIVISIONS[_division(view, choice)])
-    if not plan.selected:
-        return kept(plan, None, layers * heads).view(layers, heads, -1)
-    prompt = view.read()
-    votes = _votes(prompt, choice, plan).view(layers, heads, -1)
-    division = _division(view, choice)
-    counts = _DIVISIONS[division](votes, view, choice, plan)
-    if choice.weigh == "values":
-        norms = output_norms(prompt, plan.sinks, plan.prompt - plan.recent, choice.select.joins_heads)
-        votes = weighed(votes, norms, counts)
-    if division != "equal":
-        return kept_by_head(plan, votes, counts)
-    return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
-
-
-def _equally(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    return votes.new_full(votes.shape[:2], plan.selected, dtype=torch.int64)
-
-
-def _by_votes(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    return selected_mask(votes, plan.selected, choice.heads).sum(-1)
-
-
-def _by_layer(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, _ = votes.shape
-    bounds = [Bounds(_protected(votes), most) for most in _candidates(votes).amin(1).tolist()]
-    counts = divided_within(pyramid(layers), layers * plan.selected, bounds)
-    return votes.new_tensor(counts, dtype=torch.int64)[:, None].expand(-1, heads)
-
-
-def _by_profile(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
-    layers, heads, _ = votes.shape
-    least = max(int(SAFEGUARD * plan.selected), _protected(votes))
-    bounds = [Bounds(min(least, most), most) for most in _candidates(votes).flatten().tolist()]
-    counts = divided_within([share for layer in view.shares for share in layer], layers * heads * plan.selected, bounds)
-    return votes.new_tensor(counts, dtype=torch.int64).view(layers, heads)
-
-
-_DIVISIONS: Mapping[HeadBudgets, Callable[[Tensor, GroupView, KVChoice, Layout], Tensor]] = {
-    "equal": _equally,
-    "adaptive": _by_votes,
-    "global": _by_votes,
-    "pyramid": _by_layer,
-    "profile": _by_profile,
-}
-"""How many tokens each head selects, int64 [L, H]."""
-
-
-def _candidates(votes: Tensor) -> Tensor:
-    """Return how many tokens each head may select, int64 [L, H]."""
-    return (votes >= 0).sum(-1)
-
-
-def _protected(votes: Tensor) -> int:
-    """Return how many protected tokens every head selects; their votes are infinite."""
-    return int(votes[0, 0].isinf().sum())
-
-
-def _divides(view: GroupView, choice: KVChoice, plan: Layout) -> bool:
-    """Return whether heads divide the selected entries."""
-    return plan.selected > 0 and _division(view, choice) != "equal"
-
-
-def _division(view: GroupView, choice: KVChoice) -> HeadBudgets:
-    """Return what the heads of a group's layers divide; those of slots of equal heads divide nothing."""
-    return choice.heads if view.group.slots.is_ragged else "equal"
-
-
-def _votes(prompt: StagedPrompt, choice: KVChoice, plan: Layout) -> Tensor:
-    """Return the candidates' votes, infinite for protected tokens.
-
-    The selector is not run if protected tokens fill the selection.
-    """
-    low, high = plan.sinks, plan.prompt - plan.recent
-    spans = [(max(start, low), min(stop, high)) for start, stop in protected(choice.protect, plan.prompt)]
-    spans = [(start, stop) for start, stop in spans if start < stop]
-    if spans and tokens(tuple(spans)) == plan.selected:
-        layers, heads = prompt.keys.shape[:2]
-        votes = prompt.keys.new_zeros(layers * heads, high - low, dtype=torch.float32)
+    """Return what measures the entries of slots in chunks, or in pages that are read; None for others."""
+    if view.group.slots.pages and choice.reads_pages:
+        prompt = view.read()
+        measured = _votes(prompt, choice, 0, prompt.keys.shape[2])
+    elif view.group.slots.encoding == IN_CHUNKS:
+        measured = saliency(view.read())
     else:
-        votes = VOTES[type(choice.select)](prompt, low, high, choice.select)
-    for start, stop in spans:
-        votes[:, start - low : stop - low] = float("inf")
-    return votes
+        return None
+    return measured.to(source.device).gather(2, source)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.repeat_words import FindWords, no_words
-from ringkv.cache.compress.vote_reduction import NoReduction, VoteReduction
+from ringkv.cache.compress.vote_reduction import VoteReduction
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 
@@ -23,9 +23,9 @@ class StagedPrompt(NamedTuple):
     repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end, behind `words` that ask
     for them. For each piece of w tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D]
     of the repetition. repeat_limit: tokens that one call may prefill, words included. reduction: over query heads on
-    other ranks. output: layer -> its output projection by head, [H, G, D, hidden]; None if it is not known.
-    begins: int64 [L, H], each head's first place, before which there is nothing; None if that is 0. known: float32
-    [L, H, places], what an earlier turn's selector gave the first places. Only selectors whose votes last use them.
+    other ranks. begins: int64 [L, H], each head's first place, before which there is nothing; None if that is 0.
+    known: float32 [L, H, places], what an earlier turn's selector gave the first places. Only selectors whose votes
+    last use them.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
@@ -36,8 +36,7 @@ class StagedPrompt(NamedTuple):
     rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
-    reduction: VoteReduction = NoReduction()
-    output: Callable[[int], Tensor] | None = None
+    reduction: VoteReduction = VoteReduction()
     words: FindWords = no_words
     begins: Tensor | None = None
     known: Tensor | None = None

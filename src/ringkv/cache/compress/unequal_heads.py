@@ -6,23 +6,19 @@ A layout counts the entries of a head on average.
 L layers of a group, H key-value heads, n places of a lane, K selected tokens of a head on average.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.compress.by_head import entries_of, top_of_each
-from ringkv.cache.compress.critical import output_norms, weighed
+from ringkv.cache.compress.by_head import entries_of, selected_tokens
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import end
 
 NEVER = -1.0
 """The vote of a place that is no candidate."""
-Divide = Callable[[Tensor, GroupView, KVChoice, Layout], Tensor]
-"""Returns how many places each head selects, int64 [L, H], by votes [L, H, n]."""
 
 
 def missing(begins: Tensor | None) -> int:
@@ -42,11 +38,11 @@ class Places(NamedTuple):
 
     def first(self, count: int) -> Tensor:
         """Return bool [L, H, stop], the first `count` places of each head."""
-        own = torch.arange(self.stop, device=self.begins.device) - self.begins[..., None]
-        return (own >= 0) & (own < count)
+        place = torch.arange(self.stop, device=self.begins.device) - self.begins[..., None]
+        return (place >= 0) & (place < count)
 
 
-def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout, divide: Divide) -> Tensor:
+def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     """Return int64 [L, H, most], the place of each live entry, EMPTY after a head's last."""
     assert view.begins is not None
     if not plan.selected:
@@ -58,30 +54,26 @@ def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout, divide: Div
     candidates = places.first(places.stop) & ~sinks
     votes = _votes(prompt, choice, places).masked_fill(~candidates, NEVER)
     votes[candidates & places.first(end(choice.protect))] = float("inf")
-    counts = divide(votes, view, choice, plan)
-    if choice.weigh == "values":
-        norms = output_norms(prompt, 0, places.stop, choice.select.joins_heads)
-        votes = weighed(votes, norms, counts).masked_fill(~candidates, NEVER)
-    return entries_of(plan, sinks | top_of_each(votes, counts), missing(view.begins))
+    return entries_of(plan, sinks | selected_tokens(votes, view, choice, plan), missing(view.begins))
 
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, places: Places) -> Tensor:
     """Return float32 [L, H, stop]; 0 for places that a head does not have."""
+    vote = VOTES[type(choice.select)]
     if choice.select.prefills_twice:
-        return VOTES[type(choice.select)](prompt, 0, places.stop, choice.select).view(*places.begins.shape, -1)
+        return vote(prompt, 0, places.stop, choice.select).view(*places.begins.shape, -1)
     votes = prompt.keys.new_zeros(*places.begins.shape, places.stop, dtype=torch.float32)
     for layer, begins in enumerate(places.begins.tolist()):
         for head, first in enumerate(begins):
-            low = first + places.plan.sinks
-            own = _head(prompt, layer, head, first)
-            votes[layer, head, low:] = VOTES[type(choice.select)](own, low - first, places.stop - first, choice.select)
+            alone, sinks = _head(prompt, layer, head, first), places.plan.sinks
+            votes[layer, head, first + sinks :] = vote(alone, sinks, places.stop - first, choice.select)
     return votes
 
 
 def _head(prompt: StagedPrompt, layer: int, head: int, first: int) -> StagedPrompt:
     """Return the prompt as one head has it."""
-    own = slice(head, head + 1)
-    keys, values = (plane[layer, own, first:][None] for plane in (prompt.keys, prompt.values))
+    heads = slice(head, head + 1)
+    keys, values = (plane[layer, heads, first:][None] for plane in (prompt.keys, prompt.values))
     return prompt._replace(
-        q=[prompt.q[layer][own]], keys=keys, values=values, rotate=[prompt.rotate[layer]], begins=None
+        q=[prompt.q[layer][heads]], keys=keys, values=values, rotate=[prompt.rotate[layer]], begins=None
     )

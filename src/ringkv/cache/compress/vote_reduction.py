@@ -5,7 +5,6 @@ of all heads is on every rank. Their query heads vote together, or ranks would k
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -13,38 +12,24 @@ from ringkv.base.ranks import Exchange, Rank
 from ringkv.kernels.collective import all_max, all_reduce
 
 
-class VoteReduction(Protocol):
-    """Reduces the votes of several ranks."""
+class VoteReduction:
+    """Reduces the votes of several ranks. This base has all query heads on one rank."""
 
     def mean(self, votes: Tensor) -> Tensor:
         """Return the mean of votes [H, n] of the same key-value head, each the mean of a rank's query heads."""
-        ...
+        return votes
 
     def maximum(self, votes: Tensor) -> Tensor:
         """Return the maximum of votes [H, n] of the same key-value head."""
-        ...
+        return votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
         """Return the mean of votes of any shape, each the mean of all query heads of a rank."""
-        ...
-
-
-@dataclass(frozen=True)
-class NoReduction:
-    """All query heads are on this rank."""
-
-    def mean(self, votes: Tensor) -> Tensor:
-        return votes
-
-    def maximum(self, votes: Tensor) -> Tensor:
-        return votes
-
-    def mean_of_all(self, votes: Tensor) -> Tensor:
         return votes
 
 
 @dataclass(frozen=True)
-class RankReduction:
+class RankReduction(VoteReduction):
     """Ranks divide `heads` key-value heads, and their query heads, of which this rank has a `share`."""
 
     rank: Rank
@@ -56,11 +41,11 @@ class RankReduction:
         if not self._is_replicated:
             return votes
         of_head = self.share * self.heads  # how many of a head's query heads this rank has
-        return self._own(all_reduce(self._placed(votes * of_head), self.exchange))
+        return self._of_rank(all_reduce(self._placed(votes * of_head), self.exchange))
 
     def maximum(self, votes: Tensor) -> Tensor:
         """Votes are not negative, so zeros stand for the heads of other ranks."""
-        return self._own(all_max(self._placed(votes), self.exchange)) if self._is_replicated else votes
+        return self._of_rank(all_max(self._placed(votes), self.exchange)) if self._is_replicated else votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
         return all_reduce(votes * self.share, self.exchange)
@@ -71,17 +56,17 @@ class RankReduction:
         return self.heads < self.rank.count
 
     def _placed(self, votes: Tensor) -> Tensor:
-        whole = votes.new_zeros(self.heads, votes.shape[1])
-        self._own(whole).copy_(votes)
-        return whole
+        every_head = votes.new_zeros(self.heads, votes.shape[1])
+        self._of_rank(every_head).copy_(votes)
+        return every_head
 
-    def _own(self, whole: Tensor) -> Tensor:
+    def _of_rank(self, every_head: Tensor) -> Tensor:
         span = self.rank.heads(self.heads)
-        return whole[span.start : span.stop]
+        return every_head[span.start : span.stop]
 
 
 def vote_reduction(rank: Rank, heads: int, queries: int, exchange: Exchange) -> VoteReduction:
     """Return the reduction for `heads` key-value heads with `queries` query heads each."""
     if rank.count == 1:
-        return NoReduction()
+        return VoteReduction()
     return RankReduction(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)

@@ -66,5 +66,6 @@ def _others(places: Tensor, n: int) -> Tensor:
     for each p - i up to j.
     """
     heads, count = places.shape
-    at = torch.arange(n, device=places.device)
-    return at[: n - count] + torch.searchsorted(places - at[:count], at[: n - count].repeat(heads, 1), right=True)
+    index = torch.arange(n, device=places.device)
+    ranks = index[: n - count]
+    return ranks + torch.searchsorted(places - index[:count], ranks.repeat(heads, 1), right=True)

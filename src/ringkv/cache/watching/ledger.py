@@ -28,7 +28,17 @@ class Ledger(NamedTuple):
 
     def note(self, attention: Tensor, seen: int) -> None:
         """Add the attention of the last W of `seen` tokens, float32 [H, W, n]."""
-        self.counts.copy_(torch.cat((self.counts[..., 1:], _high(attention, seen)[..., None]), -1))
+        tokens = torch.arange(seen - attention.shape[1] + 1, seen + 1, device=attention.device)
+        high = (attention >= 1 / tokens[:, None]).sum(1).to(torch.uint8)
+        self.counts.copy_(torch.cat((self.counts[..., 1:], high[..., None]), -1))
+
+    def scores(self, first: int) -> Tensor:
+        """Return float32 [H, n], none negative: how many queries gave each entry a high weight or did not see it.
+
+        So the entries with the most low weights have the lowest scores. first: the first position whose query is
+        counted.
+        """
+        return self.counts.sum(-1).float() + (self.positions - first).clamp(min=0)
 
 
 def attention(q: Tensor, keys: Tensor, scale: float) -> Tensor:
@@ -41,10 +51,3 @@ def _of_head(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     scores = torch.matmul(q.float() * scale, keys.float().T)
     places = torch.arange(n, device=q.device)
     return scores.masked_fill_(places > places[n - window :, None], float("-inf")).softmax(-1).mean(0)
-
-
-def _high(attention: Tensor, seen: int) -> Tensor:
-    """Return uint8 [H, n], how many of the last W of `seen` tokens give at least 1/t."""
-    window = attention.shape[1]
-    tokens = torch.arange(seen - window + 1, seen + 1, device=attention.device)
-    return (attention >= 1 / tokens[:, None]).sum(1).to(torch.uint8)

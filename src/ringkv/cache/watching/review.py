@@ -5,6 +5,8 @@ elements of each.
 A slot keeps its last N queries, and a review computes their attention in plain torch between steps, one slot at a time.
 So decode attention is unchanged, and what a slot keeps does not depend on its neighbours. Layers are scored in turn, so
 that no step waits for all of them. They evict together once the slot is due, because they share a layout.
+Source: Scissorhands (arXiv 2305.17118), Algorithm 2, which as printed mixes counts of low weights and of high ones; low
+ones count here. A weight below 1/t is low; t counts all tokens, not those that are left.
 """
 
 import torch
@@ -16,7 +18,6 @@ from ringkv.cache.body import Body
 from ringkv.cache.filling import decode
 from ringkv.cache.watching.evict import evict, evict_first_keys, fixed, lowest
 from ringkv.cache.watching.ledger import Ledger, attention
-from ringkv.cache.watching.scissorhands import score
 
 Leaving = dict[int, Tensor]
 """Of a row that is reviewed: by layer, the entries that were selected to be evicted, int64 [H, N], until they are."""
@@ -34,7 +35,7 @@ def review(body: Body, row: int, layout: Layout, seen: int, choice: KVChoice, le
         ledger = _observed(body, layer, row, layout, seen)
         if layout.is_full(due):
             is_fixed = fixed(ledger.positions, layout, due, choice)
-            leaving[layer] = lowest(score(ledger, first, seen, choice.reading), is_fixed, layout.review)
+            leaving[layer] = lowest(ledger.scores(first), is_fixed, layout.review)
     if layout.is_full(seen):
         _evict(body, row, layout.capacity, leaving)
 
@@ -70,10 +71,10 @@ def _newest_queries(body: Body, layer: int, row: int, layout: Layout, positions:
 def _evict(body: Body, row: int, entries: int, leaving: Leaving) -> None:
     centers, width = body.slots.centers, body.group.spec.key.width
     for layer in range(len(body.group.layers)):
-        gone = leaving.pop(layer)
-        evict([tensor[layer, row, :, :entries] for tensor in (*body.planes, *_noted(body))], gone)
+        places = leaving.pop(layer)
+        evict([tensor[layer, row, :, :entries] for tensor in (*body.planes, *_noted(body))], places)
         if centers is not None:
-            evict_first_keys(centers[layer, row].unflatten(-1, (-1, width))[:, 1:], gone, entries)
+            evict_first_keys(centers[layer, row].unflatten(-1, (-1, width))[:, 1:], places, entries)
 
 
 def _noted(body: Body) -> Ledger:
