@@ -27,24 +27,22 @@ class SampledStep:
         if self.scores and any(wanted is not None for wanted in self.wanted):
             first = self._scored(first)
         if not self.more:
-            return [(one,) for one in first]
-        then, kept = (t.tolist() for t in self.more)
-        return [(one, *map(_sampled, tokens[:count])) for one, tokens, count in zip(first, then, kept, strict=True)]
+            return [(sampled,) for sampled in first]
+        then, kept = (tensor.tolist() for tensor in self.more)
+        rows = zip(first, then, kept, strict=True)
+        return [(sampled, *map(_sampled, tokens[:count])) for sampled, tokens, count in rows]
 
     def _scored(self, first: Sequence[Sampled]) -> list[Sampled]:
         """Add the log-probabilities that slots report."""
         scores = zip(*(score.tolist() for score in self.scores), strict=True)
         return [
-            one if wanted is None or one is _BAD else Sampled(one.token, _logprob(wanted, *score))
-            for one, wanted, score in zip(first, self.wanted, scores, strict=True)
+            sampled if wanted is None or sampled.token is None else sampled._replace(logprob=_logprob(wanted, *score))
+            for sampled, wanted, score in zip(first, self.wanted, scores, strict=True)
         ]
 
 
-_BAD = Sampled(None, None)
-
-
 def _sampled(token: int) -> Sampled:
-    return _BAD if token < 0 else Sampled(token, None)
+    return Sampled(None if token < 0 else token, None)
 
 
 def _logprob(wanted: int, logprob: float, ids: Sequence[int], top: Sequence[float]) -> TokenLogprob:

@@ -18,6 +18,8 @@ WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 
 @dataclass(frozen=True)
 class SamplingState:
+    """The fields of `Inputs` that belong to requests, by the same names."""
+
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
     tier: Tensor  # int32 [B]
@@ -53,21 +55,7 @@ class SamplingState:
 
     def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
         """Return the arguments of a sampling graph: the tensors of this state, and those of a step."""
-        return Inputs(
-            logits=logits,
-            forced=forced,
-            position=position,
-            seed=self.seed,
-            temperature=self.temperature,
-            tier=self.tier,
-            allowed=self.allowed,
-            params=self.params,
-            bias=self.bias,
-            in_prompt=self.in_prompt,
-            in_output=self.in_output,
-            ends=self.ends,
-            scored=self.scored,
-        )
+        return Inputs(logits, forced, position, **vars(self))
 
     def enter(self, slot: int, request: Request) -> None:
         """Store a request's parameters; in place."""
