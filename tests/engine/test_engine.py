@@ -196,7 +196,7 @@ def test_a_prompt_read_again_has_the_keys_and_queries_of_the_doubled_prompt(engi
         engine.lanes.view(0, 0, 8).repeat_limit == 144
     )  # 18 pieces of 8 tokens, the window; the last ends at 100 + 17 * 8 + 16 of 256
     with torch.inference_mode():
-        pieces = [(torch.stack(q), own.clone()) for q, own in engine.lanes.again(0, 0, 30, 50)]
+        pieces = [(torch.stack(q), own.clone()) for q, own in engine.lanes.view(0, 0, 1).repeat(30, 50)]
     assert [q.shape[3] for q, _ in pieces] == [8, 8, 4]
     assert torch.equal(queries, window)
 

@@ -21,7 +21,7 @@ from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.passes import Piece
-from ringkv.engine.sizes import Family, Sizes
+from ringkv.engine.sizes import BySize, Sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels import prefill_attend
 from ringkv.kernels.linear import linear
@@ -138,7 +138,7 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
     with fake_cuda(), torch.no_grad():
         passes = assembled(tmp_path, torch.bfloat16, Eager()).lanes._passes
         graphs: dict[str, Graph] = {"global": lambda arguments: arguments[:1]}  # attention itself is not looked at
-        passes.programs = replace(passes.programs, passes=Family(Sizes((128,)), {128: graphs}))
+        passes.programs = replace(passes.programs, passes=BySize(Sizes((128,)), {128: graphs}))
         with patch.object(Tensor, "pin_memory", pinned), Copies():
             passes.run([Piece(range(3, 90), 0, 0, 87)])
     assert copies == [("cpu", "cuda", True)] * 2  # tokens and positions
@@ -293,7 +293,7 @@ def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) ->
     def on_host(like: Tensor) -> Any:
         return lambda shape: torch.zeros(*shape, dtype=like.dtype)
 
-    with fake_cuda(), torch.inference_mode(), patch("ringkv.engine.build.pinned", on_host):
+    with fake_cuda(), torch.inference_mode(), patch("ringkv.cache.tier.pinned", on_host):
         engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Pages(16, resident=3)))
     (body,) = engine.batch.bodies
     assert {one.device.type for one in body.planes} == {"cpu"}

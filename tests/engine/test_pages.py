@@ -271,7 +271,7 @@ def test_a_tier_in_memory_is_warned_of(
     llama_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for kind, warnings in (("ext4", 0), ("tmpfs", 1)):
-        monkeypatch.setattr("ringkv.engine.build.file_system", lambda _, kind=kind: kind)
+        monkeypatch.setattr("ringkv.cache.tier.file_system", lambda _, kind=kind: kind)
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
         assert caplog.text.count("is in memory (tmpfs)") == warnings
 

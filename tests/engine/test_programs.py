@@ -1,14 +1,18 @@
 """How many rows graphs have, and how the pieces of a chunk are cut for them if their sizes are fixed."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
 
+from ringkv.base.ranks import Rank
 from ringkv.engine.programs import Programs
-from ringkv.engine.sizes import EngineSizes, Family, Sizes, fixed_sizes
+from ringkv.engine.sizes import BySize, EngineSizes, Sizes, fixed_sizes
 from ringkv.graphs.graph import Eager
+from tests.engine import tiny
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
@@ -17,8 +21,9 @@ def programs(chunk: int, device: torch.device) -> Programs:
     def unused(arguments: list[torch.Tensor]) -> list[torch.Tensor]:
         raise AssertionError
 
-    passes, none = Family(Sizes(fixed_sizes(chunk, device)), {}), Family(Sizes(most=0), {})
-    return Programs(Eager(), False, 64, 0, passes, none, none, none, unused, {}, {})
+    passes, none = BySize(Sizes(fixed_sizes(chunk, device)), {}), BySize(Sizes(most=0), {})
+    nothing: Any = None
+    return Programs(nothing, nothing, Eager(), False, 64, 0, passes, none, none, none, unused, {}, {})
 
 
 def large_and_small(start: int, stop: int, large: int, small: int) -> Iterator[tuple[int, int]]:
@@ -61,8 +66,10 @@ class Weights:
 
 
 def of(slots: int, drafts: int = 0, packed: bool = True, has_groups: bool = False, slot_ranks: int = 1) -> EngineSizes:
+    ranks = {"rank": Rank(0, slot_ranks), "attention_parallel": "slots"}
+    config = tiny.config(Path(), chunk=512, slots=slots, speculate=drafts, **ranks)
     with patch("ringkv.engine.sizes.is_native", lambda name: True):
-        return EngineSizes.of(512, CPU, slots, Weights(packed, has_groups), drafts, slot_ranks)  # type: ignore[arg-type]
+        return EngineSizes.of(config, Weights(packed, has_groups))  # type: ignore[arg-type]
 
 
 def test_our_operators_run_any_number_of_rows_whatever_the_slots() -> None:

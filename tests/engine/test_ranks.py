@@ -18,7 +18,7 @@ from ringkv.base.progress import silent
 from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.vote_reduction import VoteReduction
-from ringkv.engine import lanes
+from ringkv.engine import prompt_views
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import load
@@ -157,7 +157,7 @@ def test_selectors_count_the_votes_of_all_ranks(
 def test_votes_that_are_not_added_up_are_noticed(
     name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "vote_reduction", lambda *_: VoteReduction())
+    monkeypatch.setattr(prompt_views, "vote_reduction", lambda *_: VoteReduction())
     with pytest.raises(AssertionError):
         check(folders[name], 8)
 

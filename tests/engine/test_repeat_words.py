@@ -30,7 +30,7 @@ def test_a_repetition_has_the_keys_and_queries_of_the_prompt_the_words_and_the_t
     tiny.stage(engine, tiny.request(tokens))
     keys, (queries,) = engine.lanes.staging.bodies[0].planes[0], engine.lanes.staging.queries
     with torch.inference_mode():
-        pieces = [(torch.stack(q), own.clone()) for q, own in engine.lanes.again(0, 0, start, start + 20)]
+        pieces = [(torch.stack(q), own.clone()) for q, own in engine.lanes.view(0, 0, 1).repeat(start, start + 20)]
     again = [*words, *tokens[start : start + 20]]
     done = 0
     for q, own in pieces:

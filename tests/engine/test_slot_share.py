@@ -102,8 +102,12 @@ def test_encoded_slots_are_divided_too(folders: dict[str, Path]) -> None:
 @pytest.fixture
 def any_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let passes and steps have any number of rows, as those of our operators have."""
-    sizes = EngineSizes(Sizes(), Sizes(), Sizes(most=0), Sizes(), rides=True)
-    monkeypatch.setattr(EngineSizes, "_of", lambda *_: sizes)
+
+    def of(config: EngineConfig, _: object) -> EngineSizes:
+        steps = Sizes(unit=config.slot_ranks)
+        return EngineSizes(Sizes(), steps, replace(steps, most=0), Sizes(), rides=True)
+
+    monkeypatch.setattr(EngineSizes, "of", of)
 
 
 @pytest.mark.usefixtures("any_rows")

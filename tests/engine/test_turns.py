@@ -157,7 +157,7 @@ def live(engine: LocalEngine, n: int, but: int | None = None) -> tuple[Tensor, T
     """Keys and values [L, H, m, D] of slot 0's entries, in their own order, `but` one."""
     _, (layout,) = engine.batch.owner(0)
     places = [entry for entry in range(layout.live(n)) if entry != but]
-    keys, values = engine.batch.slot(0).read(torch.tensor(places))[0]
+    keys, values = engine.batch.slot(0).read_group(0, torch.tensor(places))
     return keys, values
 
 

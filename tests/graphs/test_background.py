@@ -144,8 +144,8 @@ def test_an_engines_functions_can_be_sent_to_another_process(tmp_path: Path, fam
         made
         for kind in decoder.layers
         for made in (
-            functions.prefill_layer(decoder, kind, names),
-            functions.mixed_layer(decoder, kind, names, "plain"),
+            functions.pass_layer(decoder, kind, names, None),
+            functions.pass_layer(decoder, kind, names, "plain"),
             functions.decode_layer(decoder, kind, names, "plain"),
         )
     ]

@@ -80,7 +80,7 @@ def test_a_copy_from_the_host_is_noticed(engine: LocalEngine) -> None:
 
     def step() -> None:
         engine.batch._forward(3)
-        engine.batch._tokens.copy_(torch.zeros(3, dtype=torch.int64))
+        engine.batch.tokens.copy_(torch.zeros(3, dtype=torch.int64))
 
     assert len(faults(step)) > 0
 

@@ -1,7 +1,7 @@
 """The smallest budget that a policy accepts. The engine, the planner and request validation share this rule."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ringkv.base.errors import BudgetTooSmall
 from ringkv.base.kv import KVChoice
@@ -10,60 +10,43 @@ from ringkv.base.selectors import parameters
 
 def min_budget(choice: KVChoice) -> int:
     """Return the smallest budget that the policy accepts. It is searched, because a share of recent grows with it."""
-    high = 1
-    while _spare(choice, high) < 0:
-        high *= 2
-    return 1 + bisect_left(range(1, high + 1), 0, key=lambda budget: _spare(choice, budget))
+    return 1 + bisect_left(range(1, 1 << 40), 0, key=lambda budget: _spare(choice, budget))
 
 
 def check_budget(choice: KVChoice, budget: int) -> None:
     """Raise `BudgetTooSmall`, whose message states the minimum, if the policy does not accept this budget."""
     if _spare(choice, budget) >= 0:
         return
-    parts, remedies = _NEEDS[choice.policy](choice, budget)
+    needs = _needs(choice, budget)
+    parts, remedies = (f"{need.entries} {need.part}" for need in needs), (need.setting for need in needs)
     raise BudgetTooSmall(
-        f"kv_budget {budget} is less than {' and '.join(f'{count} {what}' for what, count in parts.items())}; "
-        f"raise it to {min_budget(choice)}, or lower {' or '.join(remedies)}"
+        f"kv_budget {budget} is less than {' and '.join(parts)}; "
+        f"raise it to {min_budget(choice)}, or lower {' or '.join(filter(None, remedies))}"
     )
 
 
 def _spare(choice: KVChoice, budget: int) -> int:
     """Return the entries left beside those that the policy requires; negative if the budget is too small."""
-    return budget - sum(_NEEDS[choice.policy](choice, budget)[0].values())
+    return budget - sum(need.entries for need in _needs(choice, budget))
 
 
-Needs = tuple[Mapping[str, int], tuple[str, ...]]
-"""The entries that each part requires, by name, and the settings that lower them."""
+class _Need(NamedTuple):
+    """Entries that a policy requires for a part of a slot. setting: lowers them; "" if none does."""
+
+    entries: int
+    part: str
+    setting: str = ""
 
 
-def _full(choice: KVChoice, budget: int) -> Needs:
-    return {"token": 1}, ()
-
-
-def _streaming(choice: KVChoice, budget: int) -> Needs:
-    return {"sinks": choice.sinks, "recent": 1}, ("kv_sinks",)
-
-
-def _snapkv(choice: KVChoice, budget: int) -> Needs:
-    window = ("kv_window",) if "window" in parameters(choice.select) else ()
-    parts = {"in its window": choice.window, "for the output": choice.recent_entries(budget), "selected": 1}
-    return parts, (*window, "kv_recent")
-
-
-def _snapstream(choice: KVChoice, budget: int) -> Needs:
-    return {"sinks": choice.sinks, "recent": choice.recent_entries(budget)}, ("kv_sinks", "kv_recent")
-
-
-def _scissorhands(choice: KVChoice, budget: int) -> Needs:
-    parts = {"sinks": choice.sinks, "recent": choice.recent_entries(budget), "free": choice.review, "selected": 1}
-    return parts, ("kv_sinks", "kv_recent", "kv_review")
-
-
-_NEEDS: dict[str, Callable[[KVChoice, int], Needs]] = {
-    "full": _full,
-    "streaming": _streaming,
-    "snapkv": _snapkv,
-    "snapstream": _snapstream,
-    "arkvale": _snapstream,
-    "scissorhands": _scissorhands,
-}
+def _needs(choice: KVChoice, budget: int) -> tuple[_Need, ...]:
+    recent = _Need(choice.recent_entries(budget), "recent", "kv_recent")
+    sinks, selected = _Need(choice.sinks, "sinks", "kv_sinks"), _Need(1, "selected")
+    window = _Need(choice.window, "in its window", "kv_window" if "window" in parameters(choice.select) else "")
+    return {
+        "full": (_Need(1, "token"),),
+        "streaming": (sinks, _Need(1, "recent")),
+        "snapkv": (window, recent._replace(part="for the output"), selected),
+        "snapstream": (sinks, recent),
+        "arkvale": (sinks, recent),
+        "scissorhands": (sinks, recent, _Need(choice.review, "free", "kv_review"), selected),
+    }[choice.policy]

@@ -20,7 +20,7 @@ zipcache: see `ZipSizes`."""
 IN_CHUNKS: PlaneFormat = "zipcache"
 
 
-class _Stored(NamedTuple):
+class _Encoded(NamedTuple):
     """Bytes of a stored vector.
 
     bits: of an element, None for the engine's dtype. scale: bytes of its scale. centers: float32 vectors beside the
@@ -33,12 +33,11 @@ class _Stored(NamedTuple):
 
 
 LATENT_GROUP = 128  # elements of a latent that share a scale
-_STORED: Mapping[PlaneFormat, _Stored] = {
-    "plain": _Stored(None, 0, 0),
-    "int8": _Stored(8, 4, 1 + SINKS),
-    "int4": _Stored(4, 4, 1 + SINKS),
-}  # encodings of vectors
-
+_ENCODED: Mapping[PlaneFormat, _Encoded] = {
+    "plain": _Encoded(None, 0, 0),
+    "int8": _Encoded(8, 4, 1 + SINKS),
+    "int4": _Encoded(4, 4, 1 + SINKS),
+}
 
 COUNTS_BYTES = 12  # of three int32: what a step reads of a slot in pages
 PIN_BYTES = 4  # of a page and head of such a slot, float32
@@ -128,7 +127,7 @@ class Plane(NamedTuple):
     @property
     def center_width(self) -> int:
         """Elements per slot and head beside its entries."""
-        return self.width * _STORED[self.format].centers
+        return self.width * _ENCODED[self.format].centers
 
     def bytes(self, item: int) -> int:
         """Return the bytes per token; `item` is the bytes of an element of the engine's dtype."""
@@ -136,9 +135,9 @@ class Plane(NamedTuple):
 
     def tensor_bytes(self, item: int) -> tuple[int, ...]:
         """Return the bytes per token and head of its vector, and of its scales if it has any."""
-        stored = _STORED[self.format]
-        vector, groups = -(-self.width * (stored.bits or 8 * item) // 8), -(-self.width // (self.group or self.width))
-        return (vector, groups * stored.scale) if stored.scale else (vector,)
+        encoded = _ENCODED[self.format]
+        vector, groups = -(-self.width * (encoded.bits or 8 * item) // 8), -(-self.width // (self.group or self.width))
+        return (vector, groups * encoded.scale) if encoded.scale else (vector,)
 
 
 class CacheSpec(NamedTuple):
@@ -218,8 +217,8 @@ class CacheSpec(NamedTuple):
                 f"{heads} key-value heads cannot be divided over {ranks} ranks; use at most {heads}, or a multiple",
                 "tensor_parallel",
             )
-        own = -(-heads // ranks)
-        return self._replace(key=self.key._replace(heads=own), value=self.value._replace(heads=own))
+        most = -(-heads // ranks)
+        return self._replace(key=self.key._replace(heads=most), value=self.value._replace(heads=most))
 
 
 class LayerGroup(NamedTuple):
@@ -263,29 +262,21 @@ class LayerGroup(NamedTuple):
 
         On a GPU: in the GPU's memory.
         """
-        entries = self.entries(capacity)
-        planes = self.spec.slot_bytes(self._near(entries), item)
-        return len(self.layers) * (planes + self._beside_bytes(entries, item))
+        entries, pages = self.entries(capacity), self.slots.pages
+        are_elsewhere = pages is not None and (pages.on_disk or pages.resident > 0)
+        near = pages.resident * pages.size if pages and are_elsewhere else entries
+        return len(self.layers) * (self.spec.slot_bytes(near, item) + self._beside_bytes(entries, item))
 
     def file_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in files, all layers."""
-        pages = self.slots.pages
-        return self._all_planes(capacity, item) if pages and pages.on_disk else 0
+        return self._all_planes(capacity, item) if self.slots.pages and self.slots.pages.on_disk else 0
 
     def host_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in the host's memory beside a GPU, all layers."""
-        pages = self.slots.pages
-        return self._all_planes(capacity, item) if pages and pages.resident else 0
+        return self._all_planes(capacity, item) if self.slots.pages and self.slots.pages.resident else 0
 
     def _all_planes(self, capacity: int, item: int) -> int:
         return len(self.layers) * (self.spec.slot_bytes(self.entries(capacity), item) - self.spec.center_bytes)
-
-    def _near(self, entries: int) -> int:
-        """Return how many of a slot's entries have a place where steps read them."""
-        pages = self.slots.pages
-        if pages and pages.on_disk:
-            return 0
-        return pages.resident * pages.size if pages and pages.resident else entries
 
     def step_bytes(self, capacity: int, read: int, item: int) -> int:
         """Return the bytes that a step reads of a full slot, all layers: `read` entries and all digests if in pages."""
@@ -297,19 +288,16 @@ class LayerGroup(NamedTuple):
 
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot and layer beside its planes and centers."""
-        reading, key = self.slots.reading, self.spec.key
-        queries = (self.slots.queries + 1) * self.queries * item * key.elements if self.slots.queries else 0
-        noted = entries * NOTED_BYTES * key.heads if self.slots.queries else 0
-        if isinstance(reading, Ragged):
-            return queries + noted + PLACE_BYTES * key.heads
-        return queries + noted + (self._page_bytes(reading, entries, item) if isinstance(reading, Pages) else 0)
-
-    def _page_bytes(self, pages: Pages, entries: int, item: int) -> int:
-        """Return the bytes of digests, pins, counts, and what a GPU notes of pages in its host's memory."""
-        count, resident, key = entries // pages.size, pages.resident, self.spec.key
-        page = 2 * item * key.elements + PIN_BYTES * key.heads
-        maps = MAP_BYTES * key.heads * (count + resident + 1) if resident else 0
-        return count * page + maps + COUNTS_BYTES
+        pages, key, beside = self.slots.pages, self.spec.key, 0
+        if self.slots.queries:
+            beside += (self.slots.queries + 1) * self.queries * item * key.elements + entries * NOTED_BYTES * key.heads
+        if self.slots.is_ragged:
+            beside += PLACE_BYTES * key.heads
+        if pages:
+            count = entries // pages.size
+            beside += count * (2 * item * key.elements + PIN_BYTES * key.heads) + COUNTS_BYTES
+            beside += MAP_BYTES * key.heads * (count + pages.resident + 1) if pages.resident else 0
+        return beside
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""

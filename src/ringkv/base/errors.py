@@ -1,38 +1,6 @@
-"""Every error a user can meet.
+"""Every error a user can meet. Messages say what happened, the number, and the remedy.
 
-    RingKVError
-    ├── InvalidRequest          this request cannot be served as it is          (HTTP 400)
-    │   ├── PromptTooLong       more prompt tokens than the model or the staging takes
-    │   ├── EmptyPrompt         the prompt has no tokens
-    │   ├── BudgetTooSmall      the budget is smaller than what the policy must keep
-    │   ├── BadToken            a token id outside the vocabulary
-    │   └── Unsupported         a field or value that ringkv does not implement
-    ├── UnknownModel            no such catalogue name, file, directory or hub id (HTTP 404)
-    ├── UnknownRequest          nothing is remembered of this request           (HTTP 404)
-    ├── PullFailed              a model could not be downloaded: no network or disk space
-    ├── BadWeights              a checkpoint that is truncated, corrupt or incomplete
-    ├── UnsupportedModel        an architecture or setting that ringkv does not implement
-    ├── BadCache                a cache folder that is full, read-only, or writable by other users
-    ├── DoesNotFit              the requested slots do not fit in memory
-    ├── RequestFailed           one running request failed; the others continue  (HTTP 500)
-    ├── Refused                 the server takes no such call, whatever it asks for
-    │   ├── Unauthorized        the API key is missing or unknown                (HTTP 401)
-    │   ├── WrongHost           the call was sent to another host's name         (HTTP 421)
-    │   ├── TooSlow             the client did not send its body in time         (HTTP 408)
-    │   ├── BodyTooLarge                                                         (HTTP 413)
-    │   ├── URLTooLong                                                           (HTTP 414)
-    │   └── HeadersTooLarge                                                      (HTTP 431)
-    ├── Busy                    the request may be served later
-    │   ├── RateLimited         its API key has used up its requests a minute    (HTTP 429)
-    │   ├── BodiesFull          the bodies in flight leave no room for its body  (HTTP 503)
-    │   ├── QueueFull           too many requests, tokens or grammars wait       (HTTP 503)
-    │   ├── DeadlineExceeded    its timeout passed before its first token        (HTTP 503)
-    │   ├── EngineRestarting    the engine has ended and is started again        (HTTP 503)
-    │   ├── PrefillUnavailable  its prefill worker was lost, or there is none    (HTTP 503)
-    │   └── Draining            the server is stopping                           (HTTP 503)
-    └── EngineDied              the engine process ended                         (HTTP 503)
-
-Messages say what happened, the number, and the remedy. Only `server` uses status codes.
+Only `server` uses status codes. They are in parentheses, and 500 for classes without one.
 """
 
 
@@ -41,7 +9,7 @@ class RingKVError(Exception):
 
 
 class InvalidRequest(RingKVError):
-    """The request cannot be served as it is; `param` names the field at fault, if there is one."""
+    """This request cannot be served as it is (400). `param` names the field at fault, if there is one."""
 
     param: str | None = None
 
@@ -51,87 +19,95 @@ class InvalidRequest(RingKVError):
 
 
 class PromptTooLong(InvalidRequest):
+    """The prompt has more tokens than the model or the staging takes."""
+
     param = "prompt"
 
 
 class EmptyPrompt(InvalidRequest):
+    """The prompt has no tokens."""
+
     param = "prompt"
 
 
 class BudgetTooSmall(InvalidRequest):
+    """The budget is smaller than what the policy must keep."""
+
     param = "kv_budget"
 
 
 class BadToken(InvalidRequest):
+    """A token id is outside the vocabulary."""
+
     param = "prompt"
 
 
 class Unsupported(InvalidRequest):
-    pass
+    """ringkv does not implement this field or value."""
 
 
 class UnknownModel(RingKVError):
-    pass
+    """There is no such catalogue name, file, directory or hub id (404)."""
 
 
 class UnknownRequest(RingKVError):
-    pass
+    """Nothing is remembered of this request (404)."""
 
 
 class PullFailed(RingKVError):
-    pass
+    """A model could not be downloaded: there is no network, or no disk space."""
 
 
 class BadWeights(RingKVError):
-    pass
+    """A checkpoint is truncated, corrupt or incomplete."""
 
 
 class UnsupportedModel(RingKVError):
-    pass
+    """ringkv does not implement this architecture, or one of its settings."""
 
 
 class BadCache(RingKVError):
-    pass
+    """A cache folder is full, read-only, or writable by other users."""
 
 
 class DoesNotFit(RingKVError):
-    pass
+    """The requested slots do not fit in memory."""
 
 
 class RequestFailed(RingKVError):
-    pass
+    """One running request failed; the others continue."""
 
 
 class Refused(RingKVError):
-    pass
+    """The server takes no such call, whatever it asks for."""
 
 
 class Unauthorized(Refused):
-    pass
+    """The API key is missing or unknown (401)."""
 
 
 class WrongHost(Refused):
-    pass
+    """The call was sent to another host's name (421)."""
 
 
 class TooSlow(Refused):
-    pass
+    """The client did not send its body in time (408)."""
 
 
 class BodyTooLarge(Refused):
-    pass
+    """The body has more bytes than the server takes (413)."""
 
 
 class URLTooLong(Refused):
-    pass
+    """The URL is longer than the server takes (414)."""
 
 
 class HeadersTooLarge(Refused):
-    pass
+    """The headers have more bytes than the server takes (431)."""
 
 
 class Busy(RingKVError):
-    """`retry_after`: seconds after which the same request may be served, if they are known."""
+    """The request may be served later (503). `retry_after`: seconds after which it may, if they are known."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -139,33 +115,35 @@ class Busy(RingKVError):
 
 
 class RateLimited(Busy):
-    pass
+    """The API key has used up its requests a minute (429)."""
 
 
 class BodiesFull(Busy):
-    pass
+    """The bodies in flight leave no room for this one."""
 
 
 class QueueFull(Busy):
-    pass
+    """Too many requests, tokens or grammars wait."""
 
 
 class DeadlineExceeded(Busy):
-    pass
+    """The request's timeout passed before its first token."""
 
 
 class EngineRestarting(Busy):
-    pass
+    """The engine has ended and is started again."""
 
 
 class PrefillUnavailable(Busy):
+    """The request's prefill worker was lost, or there is none."""
+
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message, retry_after)
 
 
 class Draining(Busy):
-    pass
+    """The server is stopping."""
 
 
 class EngineDied(RingKVError):
-    pass
+    """The engine process ended (503)."""

@@ -9,7 +9,7 @@ from ringkv.base.log_lines import http_id
 
 log = logging.getLogger(__name__)
 _CLASSES: dict[str, type[RingKVError]] = {
-    kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RingKVError)
+    name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, RingKVError)
 }
 
 

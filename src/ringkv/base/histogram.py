@@ -44,16 +44,13 @@ class Histogram:
 
         Observations between two bounds count as evenly spread. One above all bounds counts as the highest bound.
         """
-        rank, low = share * self.count, (0.0, 0)
-        if not self.count:
-            return None
+        rank, low, below = share * self.count, 0.0, 0
         for bound, seen in self.cumulative():
-            if seen >= rank and seen > low[1]:
-                break
-            low = (bound, seen)
-        if bound == float("inf"):
-            return self.bounds[-1]
-        return low[0] + (bound - low[0]) * (rank - low[1]) / (seen - low[1])
+            if seen >= rank and seen > below:
+                is_above_all = bound == float("inf")
+                return self.bounds[-1] if is_above_all else low + (bound - low) * (rank - below) / (seen - below)
+            low, below = bound, seen
+        return None
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Yield each bound, then infinity, with the number of observations that are at most as large."""

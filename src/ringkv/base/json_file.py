@@ -1,7 +1,7 @@
 """read_object: the JSON object in a model's file, within bounds of bytes and nesting."""
 
 import json
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,26 @@ DEEPEST = 64  # arrays and objects inside each other; a config has 3
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object. Raises BadWeights for anything else, and for a file that cannot be read."""
+    too_deep = BadWeights(f"{path} is nested more than {DEEPEST} deep; fetch it again")
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise BadWeights(f"{path} has {size:,} bytes; ringkv reads up to {LARGEST:,}, so fetch it again")
         value = json.loads(path.read_bytes())
     except RecursionError:
-        raise _too_deep(path) from None
+        raise too_deep from None
     except (ValueError, OSError) as error:
         raise BadWeights(f"{path} is not valid JSON ({one_line(error)}); fetch it again") from None
     if not isinstance(value, dict):
         raise BadWeights(f"{path} holds a {type(value).__name__}, not a JSON object; fetch it again")
     if _depth(value) > DEEPEST:
-        raise _too_deep(path)
+        raise too_deep
     return value
-
-
-def _too_deep(path: Path) -> BadWeights:
-    return BadWeights(f"{path} is nested more than {DEEPEST} deep; fetch it again")
 
 
 def _depth(value: Any) -> int:
     """Return how deep arrays and objects are inside each other, at most one more than `DEEPEST`. Not recursive."""
     level, depth = [value], 0
-    while (level := [one for one in level if isinstance(one, dict | list)]) and depth <= DEEPEST:
-        level, depth = [inner for one in level for inner in _items(one)], depth + 1
+    while (level := [part for part in level if isinstance(part, dict | list)]) and depth <= DEEPEST:
+        items = (part.values() if isinstance(part, dict) else part for part in level)
+        level, depth = list(chain.from_iterable(items)), depth + 1
     return depth
-
-
-def _items(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
-    return iter(value.values() if isinstance(value, dict) else value)

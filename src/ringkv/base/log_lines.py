@@ -57,6 +57,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", "") or REQUEST_ID.get() or None
         error = record.exc_info[1] if record.exc_info else None
+        frames = traceback.extract_tb(error.__traceback__)[-PLACES:] if error else []
+        is_debugging = os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
         return json_line(
             record.levelname.lower(),
             record.getMessage(),
@@ -64,8 +66,8 @@ class JsonFormatter(logging.Formatter):
             rank=self._rank,
             request_id=request_id,
             error=error and type(error).__name__,
-            places=error and _places(error),
-            traceback="".join(traceback.format_exception(error)) if error and _debugging() else None,
+            places=error and [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames],  # outermost first
+            traceback="".join(traceback.format_exception(error)) if error and is_debugging else None,
         )
 
 
@@ -78,16 +80,6 @@ class RankFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return textwrap.indent(super().format(record), self._prefix, lambda _: True)
-
-
-def _places(error: BaseException) -> list[str]:
-    """Return where the error was raised, outermost first: "loop.py:120 step"."""
-    frames = traceback.extract_tb(error.__traceback__)[-PLACES:]
-    return [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames]
-
-
-def _debugging() -> bool:
-    return os.environ.get("RINGKV_DEBUG", "") not in ("", "0")
 
 
 def use_json(rank: int | None = None) -> None:

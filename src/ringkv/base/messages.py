@@ -85,10 +85,7 @@ class Events:
         )
 
     def __iter__(self) -> Iterator[Event]:
-        yield from self.scored
-        yield from self.tokens
-        yield from self.finished
-        yield from self.failed
+        return iter((*self.scored, *self.tokens, *self.finished, *self.failed))
 
 
 @dataclass(frozen=True)
@@ -208,19 +205,5 @@ class Fatal:
     message: str
 
 
-EngineMessage = (
-    Submit
-    | Cancel
-    | Watch
-    | FetchKept
-    | Shutdown
-    | Progress
-    | Ready
-    | Events
-    | Stats
-    | EngineMetrics
-    | Slots
-    | Kept
-    | Fatal
-)
 ToEngine = Submit | Cancel | Watch | FetchKept | Shutdown
+EngineMessage = ToEngine | Progress | Ready | Events | Stats | EngineMetrics | Slots | Kept | Fatal

@@ -74,5 +74,5 @@ def page_usage(layout: Layout, page: int, fed: int, resident: int | None = None)
 def _summed(entries: int, page: int, most: int) -> int:
     """Return the pages of slots with 1, 2, ... `entries` tokens, at most so many of each, in all."""
     below = min(entries, most * page)
-    whole, rest = divmod(below, page)
-    return page * whole * (whole + 1) // 2 + rest * (whole + 1) + (entries - below) * most
+    pages, rest = divmod(below, page)
+    return page * pages * (pages + 1) // 2 + rest * (pages + 1) + (entries - below) * most

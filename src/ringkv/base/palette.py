@@ -20,7 +20,7 @@ class Colour(NamedTuple):
     def either(self) -> str:
         """Return the mix of both that is best readable on white and on black: a terminal's background is not known."""
         mixes = [_mixed(self.light, self.dark, step / 10) for step in range(11)]
-        return max(mixes, key=lambda one: min(contrast(one, WHITE), contrast(one, BLACK)))
+        return max(mixes, key=lambda mix: min(contrast(mix, WHITE), contrast(mix, BLACK)))
 
 
 SURFACE: Mapping[str, Colour] = {
@@ -57,13 +57,13 @@ NONE, HALF, ALL = "#d55e00", "#f3eee6", "#0a66ad"  # of a share, on any backgrou
 
 def of_share(share: float) -> tuple[str, str]:
     """Return the background and the text colour of a share from 0 (orange) over a half (pale) to 1 (blue)."""
-    low, high, at = (NONE, HALF, 2 * share) if share < 0.5 else (HALF, ALL, 2 * share - 1)
-    mixed = _mixed(low, high, at)
+    mixed = _mixed(NONE, HALF, 2 * share) if share < 0.5 else _mixed(HALF, ALL, 2 * share - 1)
     return mixed, max((BLACK, WHITE), key=lambda text: contrast(text, mixed))
 
 
 def _mixed(a: str, b: str, share: float) -> str:
-    return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(_rgb(a), _rgb(b), strict=True))
+    channels = zip(bytes.fromhex(a[1:]), bytes.fromhex(b[1:]), strict=True)
+    return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in channels)
 
 
 def contrast(a: str, b: str) -> float:
@@ -73,14 +73,6 @@ def contrast(a: str, b: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    red, green, blue = (_linear(value / 255) for value in _rgb(colour))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(value: float) -> float:
-    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    red, green, blue = bytes.fromhex(colour[1:])
-    return red, green, blue
+    shares = (value / 255 for value in bytes.fromhex(colour[1:]))
+    linear = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

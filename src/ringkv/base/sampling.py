@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.checks import check
 
 
 class SamplerTier(IntEnum):
@@ -58,7 +58,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         low, high = self.REPETITION
-        for name, ok, rule in (
+        rules = (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
             ("temperature", 0 <= self.temperature, "0 or more"),
             ("temperature", self.temperature <= self.MAX_TEMPERATURE, f"at most {self.MAX_TEMPERATURE:,.0f}"),
@@ -74,16 +74,16 @@ class SamplingParams:
             ("min_tokens", not (self.grammar and self.min_tokens), "0 if a grammar decides where the text ends"),
             ("ignore_eos", not (self.grammar and self.ignore_eos), "false if a grammar decides where the text ends"),
             ("logit_bias", all(-100 <= b <= 100 for b in self.logit_bias.values()), "from -100 to 100 for each token"),
-        ):
-            if not ok:
-                raise InvalidRequest(f"{name} is {getattr(self, name)!r}; it must be {rule}", name)
+        )
+        check((name, getattr(self, name), is_valid, rule) for name, is_valid, rule in rules)
 
     @property
     def tier(self) -> SamplerTier:
         """The lowest tier that supports this. Greedy sampling ignores truncation, which never removes the top token."""
         if not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0):
             return SamplerTier.TRUNCATED
-        if self._is_adjusted:
+        penalties = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
+        if penalties or self.logit_bias or self.min_tokens or self.logprobs is not None:
             return SamplerTier.ADJUSTED
         if self.grammar:
             return SamplerTier.GRAMMAR
@@ -92,17 +92,6 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         return self.temperature < self.GREEDY_BELOW
-
-    @property
-    def _is_adjusted(self) -> bool:
-        return bool(
-            self.repetition_penalty != 1
-            or self.presence_penalty
-            or self.frequency_penalty
-            or self.logit_bias
-            or self.min_tokens
-            or self.logprobs is not None
-        )
 
 
 def _is_count(logprobs: int | None) -> bool:

@@ -31,7 +31,7 @@ class Selector:
     @property
     def queries(self) -> int:
         """How many trailing queries of a prompt it uses."""
-        return 0
+        return self.window if "window" in parameters(self) else 0
 
 
 def _named(name: str) -> Any:
@@ -62,10 +62,6 @@ class SnapKV(Selector):
                 one_of("kv_pooling", self.pooling, get_args(Pooling)),
             )
         )
-
-    @property
-    def queries(self) -> int:
-        return self.window
 
 
 @dataclass(frozen=True)
@@ -100,10 +96,6 @@ class ExpectedAttention(Selector):
     def __post_init__(self) -> None:
         check([number("kv_window", self.window, 1)])
 
-    @property
-    def queries(self) -> int:
-        return self.window
-
 
 @dataclass(frozen=True)
 class KVzip(Selector):
@@ -113,9 +105,12 @@ class KVzip(Selector):
     prefills_twice: ClassVar[bool] = True
 
 
-SELECTORS: dict[str, type[Selector]] = {kind().name: kind for kind in (SnapKV, TOVA, KeyDiff, ExpectedAttention, KVzip)}
+SELECTORS: dict[str, type[Selector]] = {
+    selector().name: selector for selector in (SnapKV, TOVA, KeyDiff, ExpectedAttention, KVzip)
+}
 
 
 def parameters(selector: Selector) -> dict[str, Any]:
     """Return a selector's own parameters and their values."""
-    return {one.name: getattr(selector, one.name) for one in fields(selector) if one.init}  # type: ignore[arg-type]
+    own = (field for field in fields(selector) if field.init)  # type: ignore[arg-type]
+    return {field.name: getattr(selector, field.name) for field in own}

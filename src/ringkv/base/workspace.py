@@ -21,10 +21,10 @@ class Workspace(NamedTuple):
     @classmethod
     def of(cls, size: int, chunk: int) -> "Workspace":
         """Return a workspace of at least two `step`s, a multiple of it, for prompts that may be longer."""
-        one = step(chunk)
-        assert size >= 2 * one, "a compaction would leave nothing"
-        assert size % one == 0, "compactions would not lie between two chunks"
-        return cls(size, max(one, size * 7 // 8 // one * one))
+        unit = step(chunk)
+        assert size >= 2 * unit, "a compaction would leave nothing"
+        assert size % unit == 0, "compactions would not lie between two chunks"
+        return cls(size, max(unit, size * 7 // 8 // unit * unit))
 
     @property
     def block(self) -> int:

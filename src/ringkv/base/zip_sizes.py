@@ -47,13 +47,11 @@ class ZipSizes(NamedTuple):
 
         item: bytes of an element of the engine's dtype.
         """
-        vectors, channels = self._vectors(width, item), self.chunks * width * _HALF
+        vectors = self.plain * width * item, self.high * width // 2, self.low * width // 4
+        channels = self.chunks * width * _HALF
         keys = (*vectors, _KEY_PARAMETERS * channels, CHUNK * _FLOAT)
         values = (*vectors, _VALUE_PARAMETERS * channels, (self.high + self.low) * _RANGE * _HALF)
         return (*keys, *values, COUNTS * _INT)
-
-    def _vectors(self, width: int, item: int) -> tuple[int, ...]:
-        return self.plain * width * item, self.high * width // 2, self.low * width // 4
 
 
 def chunk_bytes(width: int, tokens: int) -> int:

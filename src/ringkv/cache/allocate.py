@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import HISTORY, IN_CHUNKS, PLAIN_SLOTS, LayerGroup, Pages, Ragged
+from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache import page_index
 from ringkv.cache.body import Body, plain_body
 from ringkv.cache.filling import encoding_of
 from ringkv.cache.watching.ledger import Ledger
 from ringkv.cache.zip_body import ZipBody
-from ringkv.kernels import slots
+from ringkv.kernels import slots, zip_slots
 from ringkv.kernels.encoding import NO_KEY
 from ringkv.kernels.read_ahead import read_ahead
 from ringkv.kernels.slots import Allocate
@@ -21,18 +22,25 @@ def allocate_slots(group: LayerGroup, rows: int, entries: int, new: Allocate, ti
     new: makes a tensor from a shape and an optional dtype; it decides the device, the initial contents and the plain
     dtype. tier: makes the planes of pages that are on disk, or in the host's memory beside a GPU.
     """
-    if group.spec.key.format == IN_CHUNKS:
-        return ZipBody.allocate(group, rows, entries, new)
-    planes, pages = _planes(group, rows, entries, tier or new), group.slots.pages
+    key, pages, queries = group.spec.key, group.slots.pages, group.slots.queries
+    if key.format == IN_CHUNKS:
+        assert group.spec.value == key, "keys and values have the same heads"
+        chunks = zip_slots.allocate((len(group.layers), rows, key.heads), key.width, ZipSizes.of(entries), new)
+        return ZipBody(group, slots.Slots("zipcache", chunks), capacity=entries)
+    planes, first = _planes(group, rows, entries, tier or new), (len(group.layers), rows)
     stored = slots.Slots(
-        encoding=group.spec.key.format,
+        encoding=key.format,
         planes=planes,
         centers=_centers(group, rows, new),
         reading=_reading(group, rows, entries, new),
-        queries=_queries(group, rows, new),
+        queries=new((*first, queries + 1, key.heads, group.queries, key.width)) if queries else None,  # `keep_queries`
     )
-    noted = _ledger(group, rows, entries, new) if group.slots.queries else None
-    return Body(group, stored, noted, read_ahead(planes) if pages and pages.on_disk else None)
+    from_disk = read_ahead(planes) if pages and pages.on_disk else None
+    if not queries:
+        return Body(group, stored, None, from_disk)
+    positions = new((*first, key.heads, entries), dtype=torch.int32)
+    counts = new((*first, key.heads, entries, HISTORY), dtype=torch.uint8)
+    return Body(group, stored, Ledger(positions, counts), from_disk)
 
 
 def allocate_plain(group: LayerGroup, rows: int, entries: int, new: Allocate) -> Body:
@@ -44,9 +52,8 @@ def _planes(group: LayerGroup, rows: int, entries: int, new: Allocate) -> tuple[
     """Return the tensors of keys and values, [L, R, H, C, ...] each; if heads are ragged [1, R, 1, L H C, ...]."""
     layers, tensors = len(group.layers), []
     for plane in group.spec.planes:
-        shape = layers, rows, plane.heads, entries
-        if isinstance(group.slots.reading, Ragged):
-            shape = 1, rows, 1, layers * plane.heads * entries
+        is_ragged = group.slots.is_ragged
+        shape = (1, rows, 1, layers * plane.heads * entries) if is_ragged else (layers, rows, plane.heads, entries)
         for part in encoding_of(plane).parts:
             of_vector = (*shape, *part.shape(plane.width))
             tensors.append(new(of_vector) if part.dtype is None else new(of_vector, dtype=part.dtype))
@@ -70,16 +77,3 @@ def _reading(group: LayerGroup, rows: int, entries: int, new: Allocate) -> slots
     if isinstance(reading, Ragged):
         return slots.Ragged(new((len(group.layers), rows, group.spec.key.heads, 2), dtype=torch.int32))
     return None
-
-
-def _queries(group: LayerGroup, rows: int, new: Allocate) -> Tensor | None:
-    """Return the queries [L, R, N + 1, H, G, D] of `keep_queries`; None if nothing reviews the slots."""
-    if not group.slots.queries:
-        return None
-    key = group.spec.key
-    return new((len(group.layers), rows, group.slots.queries + 1, key.heads, group.queries, key.width))
-
-
-def _ledger(group: LayerGroup, rows: int, entries: int, new: Allocate) -> Ledger:
-    shape = len(group.layers), rows, group.spec.key.heads, entries
-    return Ledger(new(shape, dtype=torch.int32), new((*shape, HISTORY), dtype=torch.uint8))

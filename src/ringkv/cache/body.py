@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup
-from ringkv.base.cache_spec import Pages as PageSettings
 from ringkv.base.kv import Layout
 from ringkv.cache import page_index
 from ringkv.cache.filling import Kept, encoding_of, fill, fill_heads
@@ -56,12 +55,6 @@ class Body:
         return self.slots.reading if isinstance(self.slots.reading, Pages) else None
 
     @property
-    def _page_settings(self) -> PageSettings:
-        settings = self.group.slots.pages
-        assert settings is not None
-        return settings
-
-    @property
     def places(self) -> Tensor | None:
         """int32 [L, R, H, 2], where ragged heads are in a row."""
         return self.slots.places
@@ -91,24 +84,19 @@ class Body:
     @property
     def file_bytes(self) -> int:
         """Bytes in files."""
-        is_in_files = self.pages is not None and self._page_settings.on_disk
-        return sum(plane.nbytes for plane in self.planes) if is_in_files else 0
+        settings = self.group.slots.pages
+        return sum(plane.nbytes for plane in self.planes) if settings and settings.on_disk else 0
 
     @property
     def host_bytes(self) -> int:
         """Bytes in the host's memory beside a GPU."""
-        is_on_host = self.pages is not None and self._page_settings.resident > 0
-        return sum(plane.nbytes for plane in self.planes) if is_on_host else 0
+        settings = self.group.slots.pages
+        return sum(plane.nbytes for plane in self.planes) if settings and settings.resident else 0
 
     @property
     def entry_bytes(self) -> int:
         """Bytes of one entry, all layers."""
         return sum(plane.nbytes for plane in self.planes) // (self.rows * self.entries)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row, all layers."""
-        return self.bytes // self.rows
 
     @property
     def recalled(self) -> Tensor | None:
@@ -127,24 +115,20 @@ class Body:
 
     def take(self, row: int, kept: Kept) -> None:
         """Fill a row with entries of a staged prompt, encoded; those after them become 0 if steps might read them."""
+        pages, settings = self.pages, self.group.slots.pages
         if self.places is not None:
             self._take_ragged(row, kept)
         elif self.host_bytes:
             page_index.fill_on_host(self.planes, row, kept)
         else:
-            end = max(self._reach(row), kept.length)
+            reach = page_index.reach(pages, row, settings.size) if pages and settings else self.entries
+            end = max(min(self.entries, reach), kept.length)
             for plane, tensors in enumerate(self._by_plane()):
                 target = [tensor[:, row, :, :end] for tensor in tensors]
                 fill(kept, plane, encoding_of(self.group.spec.planes[plane]), target, self._centers(plane, row))
-        if self.pages:
+        if pages and settings:
             read = kept.taken if self.host_bytes else partial(self._decoded, row)
-            page_index.note(self.pages, row, self._page_settings, kept, read)
-
-    def _reach(self, row: int) -> int:
-        """Return how many first entries of a row may not be 0."""
-        if self.pages is None:
-            return self.entries
-        return min(self.entries, page_index.reach(self.pages, row, self._page_settings.size))
+            page_index.note(pages, row, settings, kept, read)
 
     def _decoded(self, row: int, plane: int, layer: int, entries: slice) -> Tensor:
         """Return entries [H, n, D] of a layer in a row's plane: keys minus their center if they have one, or values."""
@@ -178,8 +162,8 @@ class Body:
         """Note the layout of a row that was filled, if attention needs more of it than `Rings` has."""
         if self.recalled is not None:
             self.recalled[:, row] = 0
-        if self.pages:
-            page_index.place(self.pages, row, self._page_settings.size, layout)
+        if self.pages and self.group.slots.pages:
+            page_index.place(self.pages, row, self.group.slots.pages.size, layout)
 
     def note(self, row: int, tokens: Tensor) -> None:
         """Note which tokens the entries of a row that was filled hold, int64 [L, H, n], if its reviews need them."""

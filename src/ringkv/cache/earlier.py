@@ -34,7 +34,7 @@ class Earlier(NamedTuple):
         place = index - self.first
         is_earlier = (place >= 0) & (place < self.entries)
         head = torch.arange(len(index), device=index.device)[:, None]
-        for own, stored in zip(target, self.stored(layer), strict=False):
-            filled = own[:, : index.shape[1]]
-            kept = stored.to(own.device)[head, place.clamp(0, max(0, self.entries - 1))]
+        for tensor, stored in zip(target, self.stored(layer), strict=False):
+            filled = tensor[:, : index.shape[1]]
+            kept = stored.to(tensor.device)[head, place.clamp(0, max(0, self.entries - 1))]
             filled.copy_(torch.where(is_earlier.view(*is_earlier.shape, *[1] * (kept.dim() - 2)), kept, filled))

@@ -120,8 +120,8 @@ def fill_heads(
         if centers is not None:
             taken = taken.float()
             taken -= _centered(kept, plane, layer, taken, centers[layer, head : head + 1])[:, None]
-        own = [tensor[None, first : first + size] for tensor in target]
-        _encode(encoding, taken, own)
-        for tensor in own:
+        of_head = [tensor[None, first : first + size] for tensor in target]
+        _encode(encoding, taken, of_head)
+        for tensor in of_head:
             tensor[:, taken.shape[1] :] = 0
         first += size

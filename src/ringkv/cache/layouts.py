@@ -3,8 +3,7 @@
 n prompt tokens, S sinks, K selected, R recent, C budget, W window. No torch.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from ringkv.base.budgets import check_budget
 from ringkv.base.cache_spec import LayerGroup
@@ -18,14 +17,12 @@ def layouts(choice: KVChoice, n: int, capacity: int, groups: Sequence[LayerGroup
 
     Raises what `layout` raises.
     """
-    return tuple(_of_group(choice, n, capacity, group) for group in groups)
-
-
-def _of_group(choice: KVChoice, n: int, capacity: int, group: LayerGroup) -> Layout:
-    if group.window is not None:
-        return sliding(group.window, n)
-    plan = layout(choice, n, capacity)
-    return _staggered(plan, choice, len(group.layers)) if plan.review else plan
+    return tuple(
+        _staggered(layout(choice, n, capacity), choice, len(group.layers))
+        if group.window is None
+        else sliding(group.window, n)
+        for group in groups
+    )
 
 
 def _staggered(plan: Layout, choice: KVChoice, layers: int) -> Layout:
@@ -33,18 +30,14 @@ def _staggered(plan: Layout, choice: KVChoice, layers: int) -> Layout:
 
     Tokens that come after a layer's turn are not evicted. So they are recent ones, of which there may be few.
     """
+    if not plan.review:
+        return plan
     return plan._replace(layers=layers, steps=min(layers, plan.review, choice.recent_entries(plan.capacity) + 1))
 
 
 def sliding(window: int, n: int) -> Layout:
     """Return a ring that holds all tokens that a layer with this sliding window attends to."""
     return Layout(n, sinks=0, selected=0, recent=min(n, window), protected=0, base=0, ring=window, wraps=True)
-
-
-class LayoutRule(Protocol):
-    """Lays out a prompt of n tokens in so many entries."""
-
-    def __call__(self, choice: KVChoice, n: int, entries: int, /) -> Layout: ...
 
 
 def layout(choice: KVChoice, n: int, capacity: int) -> Layout:
@@ -165,7 +158,7 @@ def _scissorhands(choice: KVChoice, n: int, budget: int) -> Layout:
     return Layout(n, choice.sinks, selected, recent, kept, base=n, ring=review, wraps=True, review=review)
 
 
-_RULES: dict[str, LayoutRule] = {
+_RULES: Mapping[str, Callable[[KVChoice, int, int], Layout]] = {
     "full": _full,
     "streaming": _streaming,
     "snapkv": _snapkv,

@@ -48,13 +48,10 @@ class Rings:
     def place(self, slot: int, layout: Layout) -> None:
         """Assign a slot to a compressed prompt; in place."""
         values = layout.prompt, layout.protected, layout.base, layout.ring
-        for tensor, value in zip(self._tensors(), values, strict=True):
+        for tensor, value in zip(vars(self).values(), values, strict=True):
             tensor[slot] = value
 
     def release(self, slot: int) -> None:
         """Free a slot; in place. It is neither read nor written until it is placed again."""
-        for tensor in self._tensors():
+        for tensor in vars(self).values():
             tensor[slot] = 0
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return self.length, self.protected, self.base, self.ring

@@ -22,34 +22,28 @@ class Span(NamedTuple):
 
 
 class CacheRow(NamedTuple):
-    """One row of every group's body: a whole slot, or a lane of the staging, which has `size` entries."""
+    """One row of every group's body: a whole slot, or a lane of the staging."""
 
     bodies: tuple[Body, ...]
-    at: int
+    row: int
     spans: tuple[Span, ...] = ()  # one per group; none: the row's own entries
-    size: int | None = None  # None: all of the row
-
-    @property
-    def entries(self) -> int:
-        """Entries per row, the fewest of all groups."""
-        return min(body.entries for body in self.bodies) if self.size is None else self.size
-
-    def read(self, entries: Entries) -> list[Planes]:
-        """Return these entries of each group."""
-        return [self.read_group(group, entries) for group in range(len(self.bodies))]
 
     def read_group(self, group: int, entries: Entries) -> Planes:
         """Return these entries of one group."""
         shift, low = self._span(group)
         assert isinstance(entries, Tensor) or (entries.start or 0) >= low, "these entries are no longer in the row"
-        return self.bodies[group].read(self.at, _shifted(entries, shift))
+        if isinstance(entries, Tensor):
+            return self.bodies[group].read(self.row, entries + shift)
+        stop = None if entries.stop is None else entries.stop + shift
+        assert stop is not None or not shift, "a lane ends before its body"
+        return self.bodies[group].read(self.row, slice((entries.start or 0) + shift, stop))
 
     def write_group(self, group: int, first: int, planes: Planes, layers: slice = ALL) -> None:
         """Copy entries of these layers of a group, starting at entry `first`, except those below the group's span."""
         shift, low = self._span(group)
         below = max(0, low - first)
-        own = tuple(plane[:, :, below:] for plane in planes)
-        self.bodies[group].write(self.at, first + below + shift, own, layers)
+        there = tuple(plane[:, :, below:] for plane in planes)
+        self.bodies[group].write(self.row, first + below + shift, there, layers)
 
     def fill(
         self,
@@ -65,19 +59,19 @@ class CacheRow(NamedTuple):
             shift = self._span(group).shift
             moved = torch.where(source < 0, source, source + shift) if shift else source
             before = [part.shifted(shift) for part in earlier[group]] if earlier else ()
-            slot.bodies[group].take(slot.at, Kept(body.planes, self.at, moved, count, salient, before))
+            slot.bodies[group].take(slot.row, Kept(body.planes, self.row, moved, count, salient, before))
 
     def note(self, tokens: Iterable[Tensor]) -> None:
         """Note which tokens the entries of a slot that was filled hold, int64 [L, H, n] of each group."""
-        for body, own in zip(self.bodies, tokens, strict=True):
-            body.note(self.at, own)
+        for body, of_body in zip(self.bodies, tokens, strict=True):
+            body.note(self.row, of_body)
 
     def _span(self, group: int) -> Span:
-        return self.spans[group] if self.spans else _WHOLE
+        return self.spans[group] if self.spans else Span()
 
     def export(self, live: Sequence[int]) -> bytes:
         """Return the first `live` entries of each group as one packet, which `restore` accepts on any machine."""
-        parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n))
+        parts = (part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.row, n))
         return b"".join(part.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
 
     def restore(self, live: Sequence[int], packet: bytes | memoryview) -> None:
@@ -85,31 +79,13 @@ class CacheRow(NamedTuple):
 
         Raises ValueError for a packet of another size.
         """
-        targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.at, n)]
+        targets = [part for body, n in zip(self.bodies, live, strict=True) for part in body.parts(self.row, n)]
         sizes = [target.numel() * target.element_size() for target in targets]
         if sum(sizes) != len(packet):
             raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")
-        raw = _raw(packet)
+        writable = bytearray(packet) if memoryview(packet).readonly else packet  # torch views no other
+        raw = torch.frombuffer(writable, dtype=torch.uint8) if len(packet) else torch.empty(0, dtype=torch.uint8)
         for target, part in zip(targets, raw.split(sizes), strict=True):
             target.copy_(part.view(target.dtype).view(target.shape))
         for body, n in zip(self.bodies, live, strict=True):
-            body.clear(self.at, n)
-
-
-_WHOLE = Span()
-
-
-def _raw(packet: bytes | memoryview) -> Tensor:
-    """Return uint8 [bytes]: a view of a packet that may be written to, else a copy."""
-    if not len(packet):
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(packet) if memoryview(packet).readonly else packet, dtype=torch.uint8)
-
-
-def _shifted(entries: Entries, first: int) -> Entries:
-    if not first:
-        return entries
-    if isinstance(entries, Tensor):
-        return entries + first
-    assert entries.stop is not None
-    return slice((entries.start or 0) + first, entries.stop + first)
+            body.clear(self.row, n)

@@ -1,9 +1,12 @@
 """tier: memory for entries that most steps do not read: files of a local disk, or the host's memory beside a GPU."""
 
+import logging
 import math
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -11,8 +14,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.kernels.slots import Allocate
+from ringkv.machine.file_system import IN_MEMORY, file_system
+
+log = logging.getLogger(__name__)
+
+
+def allocate_tier(config: EngineConfig, like: Tensor) -> Allocate | None:
+    """Return what allocates the entries of slots in pages; None if they are with all else."""
+    pages = config.slot_format.pages
+    if pages and pages.resident:
+        if like.is_cuda and find_spec("triton") is None:
+            raise InvalidRequest("kv_tier memory on a GPU needs Triton; install it, or leave kv_tier out", "kv_tier")
+        return pinned(like)
+    if config.kv_tier is None:
+        return None
+    if (system := file_system(config.kv_tier)) in IN_MEMORY:
+        text = "kv_tier %s is in memory (%s), which the plan does not count; choose a directory of a disk"
+        log.warning(text, config.kv_tier, system)
+    return on_disk(config.kv_tier, like)
 
 
 def on_disk(folder: Path, like: Tensor) -> Allocate:
@@ -22,10 +44,7 @@ def on_disk(folder: Path, like: Tensor) -> Allocate:
     pages are cached by the operating system, which takes them back if memory is short.
     """
 
-    def allocate(shape: Sequence[int], dtype: torch.dtype = like.dtype) -> Tensor:
-        return torch.frombuffer(_mapped(folder, math.prod(shape) * dtype.itemsize), dtype=dtype).view(*shape)
-
-    return allocate
+    return _in(partial(_mapped, folder), like)
 
 
 def pinned(like: Tensor) -> Allocate:
@@ -34,11 +53,14 @@ def pinned(like: Tensor) -> Allocate:
     torch's own pinned memory would round each of them up to a power of two. Without a GPU it is plain memory.
     """
 
+    return _in(lambda size: _Pinned(-1, size, flags=mmap.MAP_PRIVATE), like) if like.is_cuda else like.new_zeros
+
+
+def _in(memory: Callable[[int], mmap.mmap], like: Tensor) -> Allocate:
+    """Return a function that makes tensors in memory of so many bytes."""
+
     def allocate(shape: Sequence[int], dtype: torch.dtype = like.dtype) -> Tensor:
-        if not like.is_cuda:
-            return torch.zeros(*shape, dtype=dtype)
-        memory = _Pinned(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE)
-        return torch.frombuffer(memory, dtype=dtype).view(*shape)
+        return torch.frombuffer(memory(math.prod(shape) * dtype.itemsize), dtype=dtype).view(*shape)
 
     return allocate
 

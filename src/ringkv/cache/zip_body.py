@@ -8,12 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache.body import Body
 from ringkv.cache.filling import Kept
-from ringkv.kernels.slots import Allocate, Slots
-from ringkv.kernels.zip_slots import ZipSlots, allocate
+from ringkv.kernels.zip_slots import ZipSlots
 from ringkv.kernels.zip_tokens import fill
 
 
@@ -22,14 +19,6 @@ class ZipBody(Body):
     """The planes of its slots are a `ZipSlots`. capacity: C, entries that a layout may have."""
 
     capacity: int = 0
-
-    @classmethod
-    def allocate(cls, group: LayerGroup, rows: int, entries: int, new: Allocate) -> "ZipBody":
-        key = group.spec.key
-        assert group.spec.value == key, "keys and values have the same heads"
-        shape = len(group.layers), rows, key.heads
-        chunks = allocate(shape, key.width, ZipSizes.of(entries), new)
-        return cls(group, Slots("zipcache", chunks), capacity=entries)
 
     @property
     def entries(self) -> int:
@@ -57,9 +46,7 @@ class ZipBody(Body):
 
 def _by_age(index: Tensor, saliency: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
     """Return both [L, H, n] with the entries after the first `fixed` in the order of the prompt."""
-    order = index[..., fixed:].argsort(-1)
-
-    def ordered(x: Tensor) -> Tensor:
-        return torch.cat((x[..., :fixed], x[..., fixed:].gather(-1, order)), -1)
-
-    return ordered(index), ordered(saliency)
+    first, later = index[..., :fixed], index[..., fixed:]
+    places = torch.arange(first.shape[-1], device=index.device).expand_as(first)
+    order = torch.cat((places, fixed + later.argsort(-1)), -1)
+    return index.gather(-1, order), saliency.gather(-1, order)

@@ -1,36 +1,31 @@
 """build: an EngineConfig becomes an engine, with all its memory allocated and its graphs ready."""
 
+import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ringkv.base.cannot import refuse
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK
 from ringkv.base.progress import Progress, silent
 from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.base.wanted import Start, of_engine
 from ringkv.cache.allocate import allocate_slots
-from ringkv.cache.store.pool import Pool
-from ringkv.cache.tier import on_disk, pinned
-from ringkv.engine import programs, staging
+from ringkv.cache.tier import allocate_tier
+from ringkv.engine import programs
 from ringkv.engine.batch import Batch
 from ringkv.engine.device import find_device, with_index
+from ringkv.engine.drafts import Drafts
 from ringkv.engine.engine import LocalEngine
-from ringkv.engine.lanes import Lanes, LaneSizes
+from ringkv.engine.lanes import Lanes
 from ringkv.engine.load import ModelWeights, load
 from ringkv.engine.passes import Passes
-from ringkv.engine.prefill import Prefill
 from ringkv.engine.sizes import MOST_WITH_DRAFTS, EngineSizes
-from ringkv.engine.source import digest
+from ringkv.engine.staging import Staging
 from ringkv.engine.turns import Turns
 from ringkv.graphs.aot import AheadOfTime
 from ringkv.graphs.background import Background
@@ -38,14 +33,13 @@ from ringkv.graphs.capture import CudaGraphs, no_capture
 from ringkv.graphs.graph import Backend, Eager
 from ringkv.graphs.inductor import Inductor
 from ringkv.kernels import native
-from ringkv.kernels.slots import Allocate
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels
-from ringkv.machine.file_system import IN_MEMORY, file_system
 from ringkv.models.config import ModelConfig, load_config
 from ringkv.models.decoder import Decoder
 from ringkv.models.slot_formats import check_profile, check_request, check_sizes
 
 log = logging.getLogger(__name__)
+ROOMS = ("cache", "engine", "graphs", "kernels", "models")  # whose Python files a graph can depend on
 
 
 @torch.inference_mode()
@@ -69,8 +63,13 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     _load_kernels(config, tell)
     stored = config.weights, config.rank, config.activations
     weights = load(config.model_dir, model, dtype, device, tell, *stored)
-    sizes = EngineSizes.of(config.chunk, device, config.slots, weights, config.speculate, config.slot_ranks)
-    _check_drafts(config, sizes)
+    sizes = EngineSizes.of(config, weights)
+    if config.speculate and sizes.drafts.none:
+        raise InvalidRequest(
+            f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "
+            f"{MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
+            "speculate",
+        )
     backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
     engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
@@ -80,71 +79,28 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
 
 @torch.inference_mode()
 def assemble(
-    config: EngineConfig,
-    model: ModelConfig,
-    weights: ModelWeights,
-    backend: Backend,
-    find_words: FindWords = no_words,
+    config: EngineConfig, model: ModelConfig, weights: ModelWeights, backend: Backend, find_words: FindWords = no_words
 ) -> LocalEngine:
     """Build an engine around loaded weights: allocate everything else and make the graphs."""
     device, dtype = with_index(torch.device(config.device)), getattr(torch, config.dtype)
     if device.type == "cuda":
-        _sum_in_float32()
-    decoder = Decoder(model, dtype, device)
-    like = torch.empty(0, dtype=dtype, device=device)
-    readers = Counter(place.group for place in decoder.places)
-    window, compacts = config.kv.window, config.prefill_workspace > 0
-    staged_sizes = staging.StagingSizes(config.lanes, config.staged_entries, window, config.chunk, compacts)
-    staged = staging.allocate(decoder.groups, [readers[at] for at in range(len(decoder.groups))], staged_sizes, like)
+        # For the whole process: products with a split K dimension add their parts in float32.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    decoder, like = Decoder(model, dtype, device), torch.empty(0, dtype=dtype, device=device)
+    staging = Staging(decoder, config, like)
     assert config.slots % config.slot_ranks == 0, "ranks would have different numbers of slots"
-    own = config.slots // config.slot_ranks
+    rows, tier = config.slots // config.slot_ranks, allocate_tier(config, like)
     slots = tuple(
-        allocate_slots(group.in_slots, own, group.entries(config.capacity), like.new_zeros, _tier(config, like))
+        allocate_slots(group.in_slots, rows, group.entries(config.capacity), like.new_zeros, tier)
         for group in decoder.groups
     )
-    made = programs.make(backend, decoder, weights, staged, slots, config.chunk, config.speculate)
-    turns = Turns(Pool(_store_bytes(config, model, dtype.itemsize), decoder.groups, like), config.kv.window)
-    passes = Passes(decoder, weights, staged, slots, made)
-    sizes = LaneSizes(config.workspace, config.chunk, config.capacity)
-    lanes = Lanes(passes, turns, sizes, find_words, config.head_shares)
+    made = programs.make(backend, decoder, weights, staging, slots, config)
+    turns, passes = Turns(config, model, like), Passes(made, staging, slots)
+    lanes = Lanes(passes, turns, config, find_words)
     capture = CudaGraphs(device) if device.type == "cuda" and config.graphs == "compiled" else no_capture
-    batch = Batch(decoder, weights, slots, made, capture)
-    return LocalEngine(config, model, lanes, batch, Prefill(lanes, batch, passes, made, weights), turns, weights.bytes)
-
-
-def _tier(config: EngineConfig, like: Tensor) -> Allocate | None:
-    """Return what allocates the entries of slots in pages; None if they are with all else."""
-    pages = config.slot_format.pages
-    if pages and pages.resident:
-        if like.is_cuda and find_spec("triton") is None:
-            raise InvalidRequest("kv_tier memory on a GPU needs Triton; install it, or leave kv_tier out", "kv_tier")
-        return pinned(like)
-    if config.kv_tier is None:
-        return None
-    if (system := file_system(config.kv_tier)) in IN_MEMORY:
-        text = "kv_tier %s is in memory (%s), which the plan does not count; choose a directory of a disk"
-        log.warning(text, config.kv_tier, system)
-    return on_disk(config.kv_tier, like)
-
-
-def _store_bytes(config: EngineConfig, model: ModelConfig, item: int) -> int:
-    """Return the bytes of this rank's prefix store. All ranks store as many tokens."""
-    most = _token_bytes(replace(model, rank=config.rank.largest), item)
-    blocks = config.store_bytes // config.rank.count // (BLOCK * most)
-    return blocks * BLOCK * _token_bytes(model, item)
-
-
-def _token_bytes(model: ModelConfig, item: int) -> int:
-    return sum(group.token_bytes(item) for group in model.groups)
-
-
-def _check_drafts(config: EngineConfig, sizes: EngineSizes) -> None:
-    if config.speculate and sizes.drafts.none:
-        raise InvalidRequest(
-            f"speculate {config.speculate} would never run: a step of {config.slots} slots has more than "
-            f"{MOST_WITH_DRAFTS} tokens with it, or other rounding than without; choose fewer slots, or 0",
-            "speculate",
-        )
+    batch = Batch(made, slots, capture)
+    return LocalEngine(config, passes, lanes, batch, Drafts(batch, capture), turns)
 
 
 def _device(name: str) -> torch.device:
@@ -152,12 +108,6 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Triton launches on the current device
     return device
-
-
-def _sum_in_float32() -> None:
-    """Set, for the whole process, that products with a split K dimension add their parts in float32."""
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
@@ -175,10 +125,22 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
 
     if torch.device(config.device).type == "cuda":
         return Inductor(config.cache_dir / "inductor", on_build)
-    ahead = AheadOfTime(config.cache_dir / "graphs", compiler.path, digest(), on_build, partial(_tell_waiting, tell))
+    folder, source = config.cache_dir / "graphs", _source_digest()
+    ahead = AheadOfTime(folder, compiler.path, source, on_build, partial(_tell_waiting, tell))
     if config.graphs == "background":
         return Background(ahead, partial(_load_operators, compiler.path, config.cache_dir))
     return ahead
+
+
+@cache
+def _source_digest() -> str:
+    """Return the digest of the files of `ROOMS`.
+
+    It is part of a graph's key on disk, so that another version's graphs are not loaded.
+    """
+    root = Path(__file__).parent.parent
+    files = sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _tell_waiting(tell: Progress, name: str) -> None:
@@ -198,13 +160,8 @@ def _load_kernels(config: EngineConfig, tell: Progress) -> None:
     _load_operators(compiler.path, config.cache_dir, compiling, partial(_tell_waiting, tell, "CPU kernels"))
 
 
-def _load_operators(
-    compiler: str,
-    cache_dir: Path,
-    on_build: Callable[[], None] = lambda: None,
-    on_wait: Callable[[], None] = lambda: None,
-) -> None:
+def _load_operators(compiler: str, cache_dir: Path, *callbacks: Callable[[], None]) -> None:
     try:
-        native.load(compiler, cache_dir / "kernels", on_build, on_wait)
+        native.load(compiler, cache_dir / "kernels", *callbacks)
     except RuntimeError as error:
         log.warning("running without C++ kernels: %s", error)

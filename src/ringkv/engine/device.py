@@ -23,8 +23,8 @@ def find_device(name: str) -> torch.device:
 
 def model_name(device: str | None) -> str:
     """Return the name of a GPU's model, or of the processor's."""
-    found = find_device(device or "cpu")
-    return torch.cuda.get_device_name(found) if found.type == "cuda" else processor.name()
+    gpu = find_device(device or "cpu")
+    return torch.cuda.get_device_name(gpu) if gpu.type == "cuda" else processor.name()
 
 
 def with_index(device: torch.device) -> torch.device:

@@ -23,8 +23,8 @@ def free_bytes(device: str | None) -> int | None:
 
     from ringkv.engine.device import find_device
 
-    found = find_device(str(device))
-    return int(torch.cuda.mem_get_info(found)[0]) if found.type == "cuda" else None
+    gpu = find_device(str(device))
+    return int(torch.cuda.mem_get_info(gpu)[0]) if gpu.type == "cuda" else None
 
 
 def free_bytes_elsewhere(device: str | None) -> int | None:

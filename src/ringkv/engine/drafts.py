@@ -1,6 +1,7 @@
 """Drafts: tokens guessed ahead that run in a decode step's pass, and are kept if sampling gives the same ones.
 
-B slots, R rows of one step, N drafts per slot, L layers of a group, V vocabulary. A slot may have fewer than N.
+B slots, R rows of one step, N drafts per slot, T = 1 + N, L layers of a group, V vocabulary. A slot may have fewer
+than N.
 
 A step with drafts writes the entries that N steps without them would write, in the same order, so that its attention
 and its logits have the same bits. What the drafts overwrote is copied first, and put back if a draft is not kept.
@@ -9,114 +10,136 @@ it is the very token that sampling gives: exact at any temperature.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ringkv.cache.body import Body, Planes
+from ringkv.base.sampling import SamplerTier
+from ringkv.cache.body import Planes
 from ringkv.cache.rings import Rings
-from ringkv.engine.slot_share import SlotShare
-from ringkv.kernels.sampling.tiers import FREE, Inputs
+from ringkv.engine.batch import Batch, captured_steps
+from ringkv.graphs.capture import Capture
+from ringkv.kernels.sampling.tiers import FREE
 
 NONE = -2  # no draft; no sampler returns it
 
 
-class Fed(NamedTuple):
-    """One group's part of a step with T = 1 + N tokens per row."""
-
-    entry: Tensor  # int32 [R, T]
-    live: Tensor  # int32 [R, T], 0 for a token that does not run
-
-
-class _Overwritten(NamedTuple):
-    entries: Tensor  # int64 [this rank's rows, N] that the drafts of a step took
-    copies: Planes  # what they held before
-
-
 class Drafts:
-    """The drafts of all slots: static tensors, filled by `propose` and settled by `verify` or `drop`."""
+    """The drafts of all slots: static tensors, filled by `forward` and settled by `settle` or `drop`."""
 
-    def __init__(self, most: int, bodies: Sequence[Body], vocab: int, share: SlotShare) -> None:
-        """bodies: of the slots that this rank has. share: which of all they are."""
-        device, slots = bodies[0].device, bodies[0].rows * share.ranks
-        self.most, self._bodies, self._share = most, bodies, share
-        self.tokens = torch.full((slots, most), NONE, device=device)  # int64 [B, N]
-        self.logits = torch.zeros(slots, most, vocab, device=device)  # float32 [B, N, V], after each draft
-        self.sampled = torch.full_like(self.tokens, NONE)  # int64 [B, N], from these logits
-        self._forced = torch.full((slots * most,), -1, device=device)
-        self._overwritten: dict[int, list[_Overwritten]] = {}  # by rows of a step
-        self._rows = torch.empty(0, dtype=torch.int64, device=device)
+    def __init__(self, batch: Batch, capture: Capture) -> None:
+        self._batch, programs = batch, batch.programs
+        self.limit = programs.drafted  # N
+        slots, vocab = batch.logits.shape
+        self._tokens = torch.full((slots, self.limit), NONE, device=batch.device)
+        self._logits = torch.zeros(slots, self.limit, vocab, device=batch.device)  # after each draft
+        self._sampled = torch.full_like(self._tokens, NONE)  # from these logits
+        self._unforced = torch.full((slots * self.limit,), -1, device=batch.device)
+        # By rows of a step and by group: entries int64 [this rank's rows, N] that its drafts took, and what these held.
+        self._overwritten: dict[int, list[tuple[Tensor, Planes]]] = {}
+        self._rows = torch.empty(0, dtype=torch.int64, device=batch.device)
         self._open: dict[int, int] = {}  # by slot, its row in the step whose drafts are not settled
+        self._run = captured_steps(programs.drafts.sizes, self._forward, capture)
+        self._run_sampler = {tier: capture(partial(self._sample, tier)) for tier in programs.sampling_drafts}
+        batch.logits.zero_()  # clears what warming up captured graphs wrote
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (self.tokens, self.logits, self.sampled))
+        return sum(tensor.nbytes for tensor in (self._tokens, self._logits, self._sampled))
 
-    @property
-    def open(self) -> list[int]:
-        """The slots that have drafts which were fed and not settled."""
-        return list(self._open)
-
-    def propose(self, drafts: Mapping[int, Sequence[int]], rows: Tensor) -> None:
-        """Store the drafts of a step, by slot. rows int64 [R]: the slot of each row."""
-        self.tokens.fill_(NONE)
+    def forward(self, drafts: Mapping[int, Sequence[int]]) -> bool:
+        """Feed the tokens sampled last with the drafts of slots; False, and nothing, if no step has so many rows."""
+        size = self._batch.programs.drafts.sizes.fit(self._batch.needed) if drafts else None
+        if size is None:
+            return False
+        self._batch.select(size)
+        self._tokens.fill_(NONE)
         for slot, tokens in drafts.items():
-            self.tokens[slot, : len(tokens)] = torch.tensor(tokens, device=self.tokens.device)
-        places = {slot: row for row, slot in enumerate(rows.tolist())}
-        self._rows, self._open = rows, {slot: places[slot] for slot in drafts}
+            self._tokens[slot, : len(tokens)] = torch.tensor(tokens, device=self._tokens.device)
+        self._rows = self._batch.rows[:size].clone()
+        places = {slot: row for row, slot in enumerate(self._rows.tolist())}
+        self._open = {slot: places[slot] for slot in drafts}
+        self._run(size)
+        return True
 
-    def feed(self, rows: Tensor, rings: Sequence[Rings]) -> list[Fed]:
-        """Return the entries of a step's tokens, by group, and copy what its drafts will overwrite."""
-        drafted = self.tokens[rows] != NONE
-        runs = torch.cat((torch.ones_like(drafted[:, :1]), drafted), 1)
-        fed = [Fed(*_ahead(ring, rows, runs)) for ring in rings]
-        self._overwritten[len(rows)] = [
-            _Overwritten(entries, body.copy(self._share.own_places(rows), entries))
-            for entries, body in zip((self._share.own(at.entry[:, 1:].long()) for at in fed), self._bodies, strict=True)
+    def _forward(self, size: int) -> None:
+        """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
+        batch, rows = self._batch, self._batch.rows[:size]
+        slots, lengths = batch.share.places(rows), batch.rings[0].length[rows, None]
+        is_drafted = self._tokens[rows] != NONE
+        runs = torch.cat((torch.ones_like(is_drafted[:, :1]), is_drafted), 1)
+        numbers = [list(_ahead(rings, rows, runs)) for rings in batch.rings]
+        taken = [batch.share.own(entry[:, 1:].long()) for entry, _ in numbers]
+        places = batch.share.own_places(rows)
+        self._overwritten[size] = [
+            (entries, body.copy(places, entries)) for entries, body in zip(taken, batch.bodies, strict=True)
         ]
-        return fed
+        tokens = torch.cat((batch.tokens[rows, None], self._tokens[rows]), 1)
+        positions = lengths + torch.arange(tokens.shape[1], device=batch.device)
+        arguments = ([slots, *numbers[group], *tensors] for group, tensors in batch.slots)
+        graphs = batch.programs.drafts[size]
+        x = batch.programs.run(graphs, tokens.flatten().clamp(min=0), positions.flatten(), arguments)
+        logits = batch.programs.logits(x).view(*tokens.shape, -1)
+        batch.logits.index_copy_(0, rows, logits[:, 0])
+        self._logits.index_copy_(0, rows, logits[:, 1:])
+        for rings in batch.rings:
+            rings.advance()
 
-    def inputs(self, inputs: Inputs) -> list[Tensor]:
-        """Return the arguments that sample after all drafts, from those that sample the tokens before them."""
-        ahead = torch.arange(1, self.most + 1, device=self.tokens.device)
-        return [
-            self.logits.flatten(0, 1),
-            self._forced,
-            (inputs.position[:, None] + ahead).flatten(),
-            inputs.seed.repeat_interleave(self.most),
-            inputs.temperature.repeat_interleave(self.most),
-            torch.where(self.tokens == NONE, FREE, inputs.tier[:, None]).int().flatten(),
-        ]
+    def settle(self) -> tuple[Tensor, ...]:
+        """Sample after all drafts, and keep those that were sampled, if any are open; after `Batch.sample`.
 
-    def verify(self, first: Tensor) -> Tensor:
-        """Settle all drafts, and return how many are kept, int64 [B]. first int64 [B]: the tokens sampled before them.
-
-        A draft is kept if it and all drafts before it equal the sampled tokens.
+        A draft is kept if it and all drafts before it equal the sampled tokens. Returns the tokens sampled after drafts
+        int64 [B, N], and how many of them count int64 [B].
         """
-        before = torch.cat((first[:, None], self.sampled[:, :-1]), 1)
-        kept = (before == self.tokens).long().cumprod(1).bool()
-        rejected = ~kept & (self.tokens != NONE)
-        self._put_back(rejected[self._rows])
-        self.tokens.fill_(NONE)
+        if not self._open:
+            return ()
+        batch = self._batch
+        tiers = (batch.owner(slot)[0].sampling.tier for slot in self._open)
+        self._run_sampler[max(tiers)]()
+        sampled = self._sampled.clone()
+        before = torch.cat((batch.tokens[:, None], sampled[:, :-1]), 1)
+        is_kept = (before == self._tokens).long().cumprod(1).bool()
+        self._put_back((~is_kept & (self._tokens != NONE))[self._rows])
+        self._tokens.fill_(NONE)
         self._open = {}
-        return kept.sum(1)
+        kept = is_kept.sum(1)
+        runs = torch.cat((batch.tokens[:, None], sampled), 1)
+        batch.tokens.copy_(runs.gather(1, kept[:, None])[:, 0])
+        batch.sampling.count(sampled.where(torch.arange(self.limit, device=batch.device) < kept[:, None], -1))
+        for rings in batch.rings:
+            rings.advance(kept.int())
+        return sampled, kept
+
+    def _sample(self, tier: SamplerTier) -> None:
+        """Sample after each draft."""
+        inputs, ahead = self._batch.sampler_inputs(), torch.arange(1, self.limit + 1, device=self._tokens.device)
+        arguments = [
+            self._logits.flatten(0, 1),
+            self._unforced,
+            (inputs.position[:, None] + ahead).flatten(),
+            inputs.seed.repeat_interleave(self.limit),
+            inputs.temperature.repeat_interleave(self.limit),
+            torch.where(self._tokens == NONE, FREE, inputs.tier[:, None]).int().flatten(),
+        ]
+        (tokens,) = self._batch.programs.sampling_drafts[tier](arguments)
+        self._sampled.copy_(tokens.view_as(self._sampled))
 
     def drop(self, slot: int) -> None:
         """Reject the drafts of one slot."""
         row = self._open.pop(slot, None)
         if row is None:
             return
-        rejected = torch.zeros(len(self._rows), self.most, dtype=torch.bool, device=self.tokens.device)
-        rejected[row] = self.tokens[slot] != NONE
+        rejected = torch.zeros(len(self._rows), self.limit, dtype=torch.bool, device=self._tokens.device)
+        rejected[row] = self._tokens[slot] != NONE
         self._put_back(rejected)
-        self.tokens[slot] = NONE
+        self._tokens[slot] = NONE
 
     def _put_back(self, rejected: Tensor) -> None:
-        """rejected bool [R, N]"""
-        places, own = self._share.own_places(self._rows), self._share.own(rejected)
-        for body, old in zip(self._bodies, self._overwritten[len(self._rows)], strict=True):
-            body.put_back(places, old.entries, old.copies, own)
+        """Write back what rejected drafts of the step, bool [R, N], overwrote."""
+        places, mask = self._batch.share.own_places(self._rows), self._batch.share.own(rejected)
+        for body, (entries, copies) in zip(self._batch.bodies, self._overwritten[len(self._rows)], strict=True):
+            body.put_back(places, entries, copies, mask)
 
 
 def _ahead(rings: Rings, rows: Tensor, runs: Tensor) -> Iterator[Tensor]:

@@ -1,6 +1,7 @@
 """LocalEngine: the verbs of `base.engine` on one device."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,71 +18,61 @@ from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
-from ringkv.engine.held_tokens import Inserted
+from ringkv.engine.drafts import Drafts
 from ringkv.engine.lanes import Lanes
-from ringkv.engine.prefill import Prefill
+from ringkv.engine.passes import Fed, Passes
 from ringkv.engine.reviews import Reviews
-from ringkv.engine.sampling.sampled import SampledStep
+from ringkv.engine.sampling.state import SampledStep
 from ringkv.engine.turns import Turns
-from ringkv.models.config import ModelConfig
-from ringkv.models.slot_formats import (
-    check_profile,
-    check_request,
-    check_residents_of_request,
-    policies_of_requests,
-)
+from ringkv.models.slot_formats import check_profile, check_request, check_residents_of_request, policies_of_requests
 
 
 class LocalEngine:
     """A model, its caches and its graphs. Built by `engine.build`; all memory is allocated by then."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        model: ModelConfig,
-        lanes: Lanes,
-        batch: Batch,
-        prefill: Prefill,
-        turns: Turns,
-        weight_bytes: int,
+        self, config: EngineConfig, passes: Passes, lanes: Lanes, batch: Batch, drafts: Drafts, turns: Turns
     ) -> None:
-        self.config, self.model, self.lanes, self.batch, self._prefill = config, model, lanes, batch, prefill
-        self.weight_bytes = weight_bytes
-        self._turns, self._reviews = turns, Reviews(batch)
-        self._inserted: dict[int, Inserted] = {}  # of slots whose next turn may continue
+        self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
+        self._programs, self._passes = passes.programs, passes
+        self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
 
     @property
     def limits(self) -> Limits:
-        config = self.config
+        config, bodies, programs = self.config, self.batch.bodies, self._programs
         return Limits(
             slots=config.slots,
             capacity=config.capacity,
             prompt_tokens=config.prompt_tokens,
             context=self.model.context,
             chunk=config.chunk,
-            lanes=self.lanes.count,
+            lanes=config.lanes,
             vocab=self.model.vocab_size,
-            entry_bytes=self.batch.entry_bytes,
-            slot_bytes=self.batch.slot_bytes,
-            held_bytes=self.batch.held_bytes + self.lanes.bytes + self._turns.bytes,
+            entry_bytes=sum(body.entry_bytes for body in bodies),
+            slot_bytes=sum(body.bytes // body.rows for body in bodies),
+            held_bytes=sum(body.bytes for body in bodies) + self.lanes.bytes + self._turns.bytes,
             staging_bytes=self.lanes.bytes,
-            sampler_bytes=self.batch.sampler_bytes,
-            drafts=self.batch.drafts,
-            staged_entries=self.lanes.staging.entries,
+            sampler_bytes=self.batch.logits.nbytes + self.batch.sampling.nbytes + self._drafts.nbytes,
+            drafts=self._drafts.limit,
+            staged_entries=config.staged_entries,
             prefill_workspace=config.prefill_workspace,
-            unit=self._prefill.unit,
-            packs=self._prefill.packs,
-            rides=self._prefill.rides,
+            unit=programs.unit if programs.packs else 0,
+            packs=programs.packs,
+            rides=programs.rides,
             max_step=config.max_step,
             kv_format=config.slot_format.encoding,
             page=config.page,
             resident=config.resident_pages,
             tier=config.tier,
-            tier_bytes=self.batch.tier_bytes,
+            tier_bytes=sum((body.file_bytes + body.host_bytes) // body.rows for body in bodies),
             slot_ranks=config.slot_ranks,
             heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
             policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
         )
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._programs.weights.bytes
 
     @property
     def default_kv(self) -> KVChoice:
@@ -90,7 +81,7 @@ class LocalEngine:
     @property
     def builds(self) -> int:
         """Graphs compiled so far by this engine; constant once it is built."""
-        return self.batch.builds
+        return self._programs.backend.builds
 
     def admit(self, request: Request) -> None:
         """Raise InvalidRequest if the request could never be served."""
@@ -117,9 +108,9 @@ class LocalEngine:
                 raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
         plans = layouts(choice, n, limits.capacity, self.lanes.groups)
         check_residents_of_request(self.lanes.groups, plans, choice)
-        if any(plan.selected for plan in plans) and choice.select.queries > self.lanes.window:
+        if any(plan.selected for plan in plans) and choice.select.queries > self.config.kv.window:
             raise InvalidRequest(
-                f"kv_window {choice.select.queries} is over the {self.lanes.window} queries kept; "
+                f"kv_window {choice.select.queries} is over the {self.config.kv.window} queries kept; "
                 "use a smaller one, or start with a larger kv_window",
                 "kv_window",
             )
@@ -130,9 +121,38 @@ class LocalEngine:
 
     @torch.inference_mode()
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        assert self._programs.packs or len(work) == 1, "passes of this engine take one prompt"
+        assert self._programs.rides or not feed, "passes of this engine take no slots"
         if feed:
             self._reviews.run()
-        return self._prefill.run(work, feed)
+        *hidden, fed = self._run_pass(work, self.batch.fed() if feed else None)
+        logprobs = [self.lanes.staged(chunk, rows) for chunk, rows in zip(work, hidden, strict=True)]
+        ends = [(chunk.lane, rows[-1:]) for chunk, rows in zip(work, hidden, strict=True) if chunk.is_last]
+        logits = self._logits([*(last for _, last in ends), fed])
+        for (lane, _), row in zip(ends, logits, strict=False):
+            self.lanes.end(lane, row.clone())  # without the other rows
+        if feed:
+            self.batch.finish(logits[len(ends) :])
+        return logprobs
+
+    def _run_pass(self, work: Sequence[PrefillChunk], fed: Fed | None) -> list[Tensor]:
+        """Return the hidden states of each chunk [T, stream], then those of the slots [R, stream], if any are fed."""
+        pieces = [piece for chunk in work for piece in self.lanes.pieces(chunk)]
+        if self._programs.packs:
+            hidden = self._passes.run(pieces, fed)
+        else:
+            hidden = torch.cat([self._passes.run([piece])[: len(piece.tokens)] for piece in pieces])
+        sizes = [*(chunk.stop - chunk.start for chunk in work), len(fed.tokens) if fed else 0]
+        return list(hidden[: sum(sizes)].split(sizes))
+
+    def _logits(self, rows: Sequence[Tensor]) -> Tensor:
+        """Return float32 logits [N, V] of hidden states [n, stream] each."""
+        x = torch.cat(list(rows))
+        if not len(x):
+            return x
+        if self._programs.packs:
+            return self._programs.logits(x)
+        return torch.cat([self._programs.logits_of_one(row) for row in x.split(1)])
 
     @torch.inference_mode()
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
@@ -147,19 +167,23 @@ class LocalEngine:
 
     @torch.inference_mode()
     def insert(self, lane: int, slot: int, request: Request) -> None:
-        selection = self.lanes.fill(lane, self._choice(request), self.batch.slot(slot))
+        choice = self._choice(request)
+        self._drafts.drop(slot)
+        selection = self.lanes.fill(lane, choice, self.batch.slot(slot))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
-        self._reviews.enter(slot, self._choice(request), selection.layouts)
-        if self._choice(request).turns == "continue":
-            self._inserted[slot] = self.lanes.known(lane, selection, request.trace)
+        self._reviews.enter(slot, choice, selection.layouts)
+        if choice.turns == "continue":
+            self._turns.enter(slot, self.lanes.known(lane, selection, request.trace))
 
     @torch.inference_mode()
     def export(self, slot: int) -> Packet:
+        self._drafts.drop(slot)
         return self.batch.export(slot)
 
     @torch.inference_mode()
     def restore(self, packet: Packet, slot: int) -> None:
         assert self._choice(packet.request).review_interval == 0, "a packet has nothing of what reviews note"
+        self._drafts.drop(slot)
         try:
             self.batch.restore(slot, packet)
         except ValueError as error:
@@ -169,27 +193,33 @@ class LocalEngine:
     def sample(
         self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
     ) -> SampledStep:
-        return self.batch.sample(forced or {}, allowed or {})
+        step = self.batch.sample(forced or {}, allowed or {})
+        more = self._drafts.settle()
+        return replace(step, more=more) if more else step
 
     @torch.inference_mode()
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
         self._reviews.run()
-        self.batch.forward(drafts or {})
+        if not self._drafts.forward(drafts or {}):
+            self.batch.forward()
 
     @torch.inference_mode()
     def recalled(self, slot: int) -> int | None:
-        return self.batch.recalled(slot)
+        counts = [body.recalled[:, slot].flatten() for body in self.batch.bodies if body.recalled is not None]
+        return round(float(torch.cat(counts).float().mean())) if counts else None
 
     @torch.inference_mode()
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         request, slot_layouts = self.batch.owner(slot)
-        whole, inserted = partial(self.batch.whole_slot, slot), self._inserted.get(slot, Inserted())
-        self._turns.left(request, self._choice(request), tokens, slot_layouts, whole, inserted)
+        self._drafts.drop(slot)
+        read = partial(self.batch.whole_slot, slot)
+        self._turns.save(slot, request, self._choice(request), tokens, slot_layouts, read)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
+        self._drafts.drop(slot)
         self._reviews.leave(slot)
-        self._inserted.pop(slot, None)
+        self._turns.leave(slot)
         self.batch.release(slot)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:

@@ -17,8 +17,6 @@ from ringkv.base.selectors import KVzip
 from ringkv.cache.compress import kvzip
 from ringkv.engine.engine import LocalEngine
 
-LANE = 0
-
 
 @torch.inference_mode()
 def head_scores(engine: LocalEngine, tokens: Sequence[int]) -> HeadShares:
@@ -28,11 +26,11 @@ def head_scores(engine: LocalEngine, tokens: Sequence[int]) -> HeadShares:
     is no room to repeat the text.
     """
     choice = KVChoice(select=KVzip())
-    prefill(engine, Request("profile", tuple(tokens), SamplingParams(), choice), LANE)
-    found: dict[int, tuple[float, ...]] = {}
-    for at, group in enumerate(engine.lanes.groups):
+    prefill(engine, Request("profile", tuple(tokens), SamplingParams(), choice))
+    scores: dict[int, tuple[float, ...]] = {}
+    for index, group in enumerate(engine.lanes.groups):
         if group.window is None:
-            votes = kvzip.votes(engine.lanes.view(LANE, at, 0), kvzip.FIRST, len(tokens), KVzip())
+            votes = kvzip.votes(engine.lanes.view(0, index, 0), kvzip.FIRST, len(tokens), KVzip())
             means = votes.mean(-1).view(len(group.layers), -1).tolist()
-            found |= dict(zip(group.layers, map(tuple, means), strict=True))
-    return tuple(found.get(layer, ()) for layer in range(engine.model.num_layers))
+            scores |= dict(zip(group.layers, map(tuple, means), strict=True))
+    return tuple(scores.get(layer, ()) for layer in range(engine.model.num_layers))

@@ -4,9 +4,9 @@ Peak memory is the weights plus one slab, and one packed matrix of a stack of ex
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,11 +16,10 @@ from ringkv.base.progress import Progress
 from ringkv.base.ranks import ONE_RANK, Rank
 from ringkv.base.shown import shown_names
 from ringkv.engine import slab
-from ringkv.engine.grouped import Grouped, in_byte_groups
 from ringkv.kernels.formats import FORMATS, WeightFormat, format_of
 from ringkv.kernels.packing import PANEL_N
 from ringkv.models.base import ModelConfig
-from ringkv.models.weights import Pack, Weight
+from ringkv.models.weights import Declared, Pack, Weight
 from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ PERMUTED = (
 SLAB = 1024  # rows; whole panels, and whole blocks of an fp8 checkpoint
 
 
-class Stored(NamedTuple):
+class Formats(NamedTuple):
     """Formats of a layer's matrices, and of its tables: embedding and vocabulary projection, which need more bits.
 
     heads: of the matrices of single heads, whose operators have bfloat16 rows. Tables have them, too: prefill projects
@@ -45,21 +44,21 @@ class Stored(NamedTuple):
     groups: str | None = None
 
 
-STORED: Mapping[tuple[Weights, Activations], Stored] = {
-    ("bf16", "16-bit"): Stored("bf16", "bf16", "bf16"),
-    ("int8", "16-bit"): Stored("int8", "int8", "int8", "int8-groups"),
-    ("int4", "16-bit"): Stored("int4", "int8", "int4"),
-    ("int8", "int8"): Stored("w8a8", "int8", "int8", "int8-groups-a8"),
-    ("int4", "int8"): Stored("w4a8", "int8", "int4"),
-    ("int4", "int4"): Stored("w4a4", "int8", "int4"),
+STORED: Mapping[tuple[Weights, Activations], Formats] = {
+    ("bf16", "16-bit"): Formats("bf16", "bf16", "bf16"),
+    ("int8", "16-bit"): Formats("int8", "int8", "int8", "int8-groups"),
+    ("int4", "16-bit"): Formats("int4", "int8", "int4"),
+    ("int8", "int8"): Formats("w8a8", "int8", "int8", "int8-groups-a8"),
+    ("int4", "int8"): Formats("w4a8", "int8", "int4"),
+    ("int4", "int4"): Formats("w4a4", "int8", "int4"),
 }
 
 
-class ModelWeights:
+class ModelWeights(NamedTuple):
     """All tensors of a model: `shared` ones by name, and one dictionary per layer."""
 
-    def __init__(self, shared: dict[str, Tensor], layers: list[dict[str, Tensor]]) -> None:
-        self.shared, self.layers = shared, layers
+    shared: dict[str, Tensor]
+    layers: list[dict[str, Tensor]]
 
     @property
     def is_packed(self) -> bool:
@@ -98,106 +97,103 @@ def load(
     checkpoint.check(config.tensors, config.ignored)
     if weights == "int4" and (names := checkpoint.permuted):
         log.warning(PERMUTED, len(names), shown_names(names))
-    read, target = [], Target(dtype, device, STORED[weights, activations])
     kinds = ("", *config.kinds)  # "": the shared weights
-    grouped = in_byte_groups(checkpoint, list(zip(kinds, groups, strict=True))) if target.stored.groups else {}
-    for done, (kind, group) in enumerate(zip(kinds, groups, strict=True)):
+    each = list(zip(kinds, groups, strict=True))
+    loader, loaded = Loader(checkpoint, dtype, device, STORED[weights, activations]), []
+    minimums = _in_byte_groups(checkpoint, each) if loader.formats.groups else {}
+    for done, (kind, group) in enumerate(each):
         tell(done, len(groups), "loading weights")
-        targets = {name: target._replace(grouped=grouped.get((kind, name))) for name in group}
-        read.append({name: _load(checkpoint, one.of_rank(rank), targets[name]) for name, one in group.items()})
+        loaders = {name: loader._replace(has_minimums=minimums.get((kind, name))) for name in group}
+        loaded.append({name: loaders[name].load(weight.of_rank(rank)) for name, weight in group.items()})
     tell(len(groups), len(groups), "loading weights")
-    return ModelWeights(read[0], read[1:])
+    return ModelWeights(loaded[0], loaded[1:])
 
 
-class Target(NamedTuple):
-    """How weights are stored in memory. grouped: of a matrix in groups of bytes; None: it has another format."""
+def _in_byte_groups(checkpoint: Checkpoint, layers: Iterable[tuple[str, Declared]]) -> Mapping[tuple[str, str], bool]:
+    """Return whether matrices that are stored as groups of bytes have minimums, by kind of layer and name.
 
+    Layers of a kind share a graph, so a matrix has one format in all of them: groups, if some layer's has 5 to 8 bits
+    in the checkpoint. Four-bit groups become groups of bytes, too; other matrices are quantised. They take 10 bits a
+    weight with minimums and 9 without. layers: the kind and the weights of each.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for kind, weights in layers:
+        for name, weight in weights.items():
+            if weight.pack in ("matrix", "gated"):  # matrices of `linear`, `gated` and `experts`
+                names.setdefault((kind, name), []).extend(part.name for part in weight.parts)
+    return {
+        key: any(map(checkpoint.has_minimums, parts))
+        for key, parts in names.items()
+        if any(map(checkpoint.has_byte_groups, parts))
+    }
+
+
+class Loader(NamedTuple):
+    """Reads weights and stores them in their formats.
+
+    has_minimums: of a matrix in groups of bytes, whether these have minimums; None: it has another format.
+    """
+
+    checkpoint: Checkpoint
     dtype: torch.dtype
     device: torch.device
-    stored: Stored
-    grouped: Grouped | None = None
+    formats: Formats
+    has_minimums: bool | None = None
 
-    def dtype_of(self, weight: Weight) -> torch.dtype:
+    def load(self, weight: Weight) -> Tensor:
+        """Read a weight's parts, and pack it for the operators if its shape allows."""
+        if weight.is_zero:
+            return torch.zeros(weight.shape, dtype=self._dtype(weight), device=self.device)
+        if weight.matrices > 1:
+            return _stack(weight.matrices, map(self.load, weight.each))
+        format = self._format(weight.pack)
+        # By slabs only if the matrix is packed.
+        row = torch.empty(1, *weight.shape[1:], dtype=self._dtype(weight), device=self.device)
+        if weight.pack in ("matrix", "by_head", "gated", "table") and format.fits(row.expand(weight.shape)):
+            return self._panels(weight, format)
+        tensor = slab.read(self.checkpoint, weight.parts, self._dtype(weight), self.device)
+        if weight.pack == "transposed":
+            tensor = tensor.T.contiguous()
+        elif weight.pack == "router":  # a matrix [E, hidden] or its bias [E], with rows of zeros up to whole panels
+            rows = -len(tensor) % (2 * PANEL_N)
+            tensor = torch.nn.functional.pad(tensor, (*[0, 0] * (tensor.dim() - 1), 0, rows))
+        else:
+            return tensor
+        return format.pack(tensor) if format.fits(tensor) else tensor
+
+    def _dtype(self, weight: Weight) -> torch.dtype:
         """Return the dtype of a weight before it is packed."""
         return torch.float32 if weight.pack == "exact" else self.dtype
 
-    def empty(self, weight: Weight, rows: int) -> Tensor:
-        """Allocate rows of a weight."""
-        return torch.empty(rows, *weight.shape[1:], dtype=self.dtype_of(weight), device=self.device)
-
-    def format(self, pack: Pack) -> WeightFormat:
+    def _format(self, pack: Pack) -> WeightFormat:
         """Return the format in which a weight is packed if its shape allows."""
-        if self.grouped and self.stored.groups:
-            return FORMATS[self.stored.groups]
-        heads = self.stored.heads
-        other = {"table": self.stored.tables, "router": "bf16", "by_head": heads, "transposed": heads}
-        return FORMATS[other.get(pack, self.stored.layers)]
+        if self.has_minimums is not None and self.formats.groups:
+            return FORMATS[self.formats.groups]
+        heads = self.formats.heads
+        other = {"table": self.formats.tables, "router": "bf16", "by_head": heads, "transposed": heads}
+        return FORMATS[other.get(pack, self.formats.layers)]
 
-
-def _load(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    """Read a weight's parts, and pack it for the operators if its shape allows."""
-    if weight.is_zero:
-        return target.empty(weight, weight.shape[0]).zero_()
-    if weight.matrices > 1:
-        return _stack(weight.matrices, (_load(checkpoint, each, target) for each in weight.each))
-    return _LOADERS[weight.pack](checkpoint, weight, target)
-
-
-def _read(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    return slab.read(checkpoint, weight.parts, target.dtype_of(weight), target.device)
-
-
-def _transposed(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    format, matrix = target.format(weight.pack), _read(checkpoint, weight, target).T.contiguous()
-    return format.pack(matrix) if format.fits(matrix) else matrix
-
-
-def _router(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    """Return a router's matrix [E, hidden] or its bias [E], with rows of zeros after it up to whole panels."""
-    format, whole = target.format(weight.pack), _read(checkpoint, weight, target)
-    padded = torch.nn.functional.pad(whole, (*[0, 0] * (whole.dim() - 1), 0, -len(whole) % (2 * PANEL_N)))
-    return format.pack(padded) if format.fits(padded) else padded
-
-
-def _panels(checkpoint: Checkpoint, weight: Weight, target: Target) -> Tensor:
-    """Read and pack a matrix by slabs of its rows."""
-    format = target.format(weight.pack)
-    if not format.fits(target.empty(weight, rows=1).expand(weight.shape)):
-        return _read(checkpoint, weight, target)
-    pack = format.pack_gated if weight.pack == "gated" else format.pack
-    whole, at = torch.empty(0), 0
-    for rows in weight.slabs(SLAB):
-        packed = pack(_to_pack(checkpoint, rows, format, target))
-        if not at:
-            whole = packed.new_empty(len(packed) * weight.shape[0] // rows.shape[0], *packed.shape[1:])
-        whole[at : at + len(packed)] = packed
-        at += len(packed)
-    return whole
-
-
-def _to_pack(checkpoint: Checkpoint, rows: Weight, format: WeightFormat, target: Target) -> Any:
-    if target.grouped:
-        return slab.read_byte_groups(checkpoint, rows.parts, target.grouped.has_minimums)
-    return slab.read_to_pack(checkpoint, rows.parts, format, target.dtype)
-
-
-_LOADERS: Mapping[Pack, Callable[[Checkpoint, Weight, Target], Tensor]] = {
-    "plain": _read,
-    "exact": _read,
-    "transposed": _transposed,
-    "router": _router,
-    "matrix": _panels,
-    "by_head": _panels,
-    "gated": _panels,
-    "table": _panels,
-}
+    def _panels(self, weight: Weight, format: WeightFormat) -> Tensor:
+        """Read and pack a matrix by slabs of its rows."""
+        pack = format.pack_gated if weight.pack == "gated" else format.pack
+        panels, first = torch.empty(0), 0
+        for rows in weight.slabs(SLAB):
+            if self.has_minimums is not None:
+                packed = pack(slab.read_byte_groups(self.checkpoint, rows.parts, self.has_minimums))
+            else:
+                packed = pack(slab.read_to_pack(self.checkpoint, rows.parts, format, self.dtype))
+            if not first:
+                panels = packed.new_empty(len(packed) * weight.shape[0] // rows.shape[0], *packed.shape[1:])
+            panels[first : first + len(packed)] = packed
+            first += len(packed)
+        return panels
 
 
 def _stack(count: int, matrices: Iterable[Tensor]) -> Tensor:
     """Stack so many matrices along their first dimension. One at a time is held beside the result."""
-    whole = torch.empty(0)
-    for at, matrix in enumerate(matrices):
-        if not at:
-            whole = matrix.new_empty(count, *matrix.shape)
-        whole[at] = matrix
-    return whole.flatten(0, 1)
+    stacked = torch.empty(0)
+    for index, matrix in enumerate(matrices):
+        if not index:
+            stacked = matrix.new_empty(count, *matrix.shape)
+        stacked[index] = matrix
+    return stacked.flatten(0, 1)

@@ -11,13 +11,11 @@ from torch import Tensor
 
 from ringkv.cache.body import Body
 from ringkv.cache.rows import Span
-from ringkv.engine.load import ModelWeights
 from ringkv.engine.programs import Programs
 from ringkv.engine.staging import Staging
 from ringkv.kernels.latent_slots import NO_SLOT
 from ringkv.kernels.prefill_attend import Segment
-from ringkv.kernels.slots import flat
-from ringkv.models.decoder import Decoder
+from ringkv.kernels.slots import Rows, flat
 
 
 class Piece(NamedTuple):
@@ -36,48 +34,32 @@ class Piece(NamedTuple):
     is_read: bool = True
 
 
-class RowNumbers(NamedTuple):
-    """Where rows write and read in the slots of one group of layers: int32 [R] each; slot as `SlotShare.places`."""
-
-    slot: Tensor
-    entry: Tensor
-    live: Tensor  # 0 for a row that belongs to no slot
-
-    def among(self, before: int, rows: int, no_slot: int) -> "RowNumbers":
-        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'.
-
-        no_slot: the slot of rows that are not the slots'.
-        """
-        around = before, rows - before - len(self.slot)
-        each = ((self.slot, no_slot), (self.entry, 0), (self.live, 0))
-        return RowNumbers(*(torch.nn.functional.pad(one, around, value=value) for one, value in each))
-
-
 class Fed(NamedTuple):
-    """The rows of slots in one pass: their tokens and positions int64 [R], and their places by group of layers."""
+    """The rows of slots in one pass: their tokens and positions int64 [R], and by group of layers their numbers.
+
+    The slot of a row is one of `SlotShare.places`.
+    """
 
     tokens: Tensor
     positions: Tensor
-    at: tuple[RowNumbers, ...]
+    numbers: tuple[Rows, ...]
 
 
 class Passes:
     """Runs passes over the staging and the slots."""
 
-    def __init__(
-        self, decoder: Decoder, weights: ModelWeights, staging: Staging, bodies: Sequence[Body], programs: Programs
-    ) -> None:
-        self.decoder, self.weights, self.staging, self.programs = decoder, weights, staging, programs
-        self._device = staging.queries[0].device
-        self._places = decoder.places
+    def __init__(self, programs: Programs, staging: Staging, bodies: Sequence[Body]) -> None:
+        self.programs, self.staging = programs, staging
+        decoder, none = programs.decoder, torch.empty(0, dtype=torch.int64, device=staging.device)
+        self._places, self._groups = decoder.places, range(len(decoder.groups))
         self._staged = [staging.layer(*place) for place in decoder.places]
         self._slots = [flat(bodies[place.group].layer(place.row)) for place in decoder.places]
-        self._no_slots = self._nothing_fed()
+        self._no_slots = Fed(none, none, tuple(Rows(*[none.int()] * 3) for _ in decoder.groups))
         self._no_slot = 0 if decoder.config.slot_share.count == 1 else NO_SLOT
         self._writers = 1 + max(decoder.config.kv_source)  # the layers after these read earlier layers' caches only
 
     def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:
-        """Run one pass, and return the hidden states [N, hidden] of its rows, padding included.
+        """Run one pass, and return the hidden states [N, stream] of its rows, padding included.
 
         If nothing is read after it, it ends with the last layer that has keys and values of its own.
         """
@@ -85,52 +67,49 @@ class Passes:
         before = sum(len(piece.tokens) for piece in pieces)
         rows = self.programs.passes.sizes.fit(before + len(fed.tokens))
         assert rows is not None
-        after = rows - before - len(fed.tokens)
-        tokens, positions = self._numbers(pieces, after)
-        embedded = self.decoder.embed(_between(tokens, fed.tokens, before), self.weights.shared)
-        x = embedded.x
-        rotations = self.decoder.rotations(_between(positions, fed.positions, before))
-        segments = self._segments(pieces)
-        at = [numbers.among(before, rows, self._no_slot) for numbers in fed.at] if self.programs.rides else []
-        graphs = self.programs.passes[rows]
+        tokens, positions = self._numbers(pieces, rows - before - len(fed.tokens))
         is_read = len(fed.tokens) or any(piece.is_read for piece in pieces)
-        for layer, kind in enumerate(self.decoder.kinds[: None if is_read else self._writers]):
-            weights = self.weights.layers[layer]
-            (group, row, _), staged = self._places[layer], self._staged[layer]
-            slots = [*at[group], *self._slots[layer]] if self.programs.rides else []
-            arguments = [embedded.layer_argument(layer, x), *rotations[kind]]
-            (x,) = graphs[kind]([*arguments, segments[group][row], *staged, *slots, *weights.values()])
-        return x
+        return self.programs.run(
+            self.programs.passes[rows],
+            _between(tokens, fed.tokens, before),
+            _between(positions, fed.positions, before),
+            self._arguments(pieces, fed, before, rows, None if is_read else self._writers),
+        )
+
+    def _arguments(
+        self, pieces: Sequence[Piece], fed: Fed, before: int, rows: int, layers: int | None
+    ) -> Iterator[Sequence[Tensor]]:
+        """Make room for the pieces in the staging, and yield the arguments of each of the first layers."""
+        spans = [self.staging.make_room(piece.lane, piece.start, piece.start + len(piece.tokens)) for piece in pieces]
+        segments = [
+            self.staging.tables(group, list(_placed(pieces, [by_group[group] for by_group in spans])))
+            for group in self._groups
+        ]
+        numbers = [self._among(slots, before, rows) for slots in fed.numbers] if self.programs.rides else []
+        for (group, row, _), staged, slots in zip(self._places[:layers], self._staged, self._slots, strict=False):
+            yield [segments[group][row], *staged, *((*numbers[group], *slots) if numbers else ())]
+
+    def _among(self, numbers: Rows, before: int, rows: int) -> Rows:
+        """Return numbers for a pass of so many rows, of which the first `before` are not the slots'."""
+        around = before, rows - before - len(numbers.slot)
+        each = zip(numbers, (self._no_slot, 0, 0), strict=True)
+        return Rows(*(torch.nn.functional.pad(number, around, value=value) for number, value in each))
 
     def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
         """Yield the tokens and the positions of pieces, and of so many rows of padding after them."""
-        tokens = [token for piece in pieces for token in piece.tokens] + [0] * after
-        yield self._moved(torch.tensor(tokens))
+        yield self._moved(torch.tensor([token for piece in pieces for token in piece.tokens] + [0] * after))
         starts = ((piece.start + piece.gap, len(piece.tokens)) for piece in pieces)
-        yield self._moved(
-            torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)]).long()
-        )
-
-    def _segments(self, pieces: Sequence[Piece]) -> list[Sequence[Tensor]]:
-        """Make room for the pieces in the staging, and return the table of their segments by group and layer."""
-        spans = [self.staging.make_room(one.lane, one.start, one.start + len(one.tokens)) for one in pieces]
-        groups = range(len(self.decoder.groups))
-        each = (list(_placed(pieces, [by_group[group] for by_group in spans])) for group in groups)
-        return [self.staging.tables(group, segments) for group, segments in enumerate(each)]
+        positions = torch.cat([*(torch.arange(start, start + n) for start, n in starts), torch.zeros(after)])
+        yield self._moved(positions.long())
 
     def _moved(self, numbers: Tensor) -> Tensor:
-        if self._device.type == "cuda":
-            return numbers.pin_memory().to(self._device, non_blocking=True)
-        return numbers
-
-    def _nothing_fed(self) -> Fed:
-        none = torch.empty(0, dtype=torch.int64, device=self._device)
-        return Fed(none, none, tuple(RowNumbers(*[none.int()] * 3) for _ in self.decoder.groups))
+        device = self.staging.device
+        return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers
 
 
-def _between(rows: Tensor, others: Tensor, at: int) -> Tensor:
+def _between(rows: Tensor, others: Tensor, place: int) -> Tensor:
     """Insert `others` into rows at a place."""
-    return torch.cat((rows[:at], others, rows[at:])) if len(others) else rows
+    return torch.cat((rows[:place], others, rows[place:])) if len(others) else rows
 
 
 def _placed(pieces: Sequence[Piece], spans: Sequence[Span]) -> Iterator[Segment]:

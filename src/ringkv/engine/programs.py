@@ -4,20 +4,20 @@ B slots, V vocabulary. Each kind of layer has graphs for passes with pieces of p
 replayed for every layer of the kind; weights and caches are arguments. The head and the samplers have graphs too.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ringkv.base.config import EngineConfig
 from ringkv.base.sampling import SamplerTier
 from ringkv.cache.body import Body
 from ringkv.engine import functions
 from ringkv.engine.load import ModelWeights
 from ringkv.engine.sampling.graphs import draft_samplers, is_compiled, samplers
-from ringkv.engine.sizes import SMALL, EngineSizes, Family, Sizes
+from ringkv.engine.sizes import SMALL, BySize, EngineSizes, Sizes
 from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.constants import WIDTH_STEP
@@ -34,22 +34,45 @@ ByKind = Mapping[str, Graph]
 
 @dataclass(frozen=True)
 class Programs:
-    """rides: slots may decode in a pass with pieces of prompts; its graphs then take the slots' planes too.
+    """The graphs, with the decoder and the weights that they run.
 
-    unit: a prompt may be cut at multiples of this.
+    rides: slots may decode in a pass with pieces of prompts; its graphs then take the slots' planes too. unit: a prompt
+    may be cut at multiples of this. drafted: tokens that a step may have beside a slot's sampled one.
     """
 
+    decoder: Decoder
+    weights: ModelWeights
     backend: Backend
     rides: bool
     unit: int
-    drafted: int  # tokens that a step may have beside a slot's sampled one
-    passes: Family[ByKind]  # by rows
-    decode: Family[ByKind]  # by slots
-    drafts: Family[ByKind]  # the same for steps with drafts
-    head: Family[Graph]  # by rows
+    drafted: int
+    passes: BySize[ByKind]  # by rows
+    decode: BySize[ByKind]  # by slots
+    drafts: BySize[ByKind]  # the same for steps with drafts
+    head: BySize[Graph]  # by rows
     head_of_one: Graph  # a prompt's last token alone, if the head has fixed sizes; eager, as it runs once a request
     sampling: Mapping[SamplerTier, Graph]
     sampling_drafts: Mapping[SamplerTier, Graph]  # for all drafts of all slots; only the tiers that drafts may have
+
+    def run(self, graphs: ByKind, tokens: Tensor, positions: Tensor, arguments: Iterable[Sequence[Tensor]]) -> Tensor:
+        """Run one layer after the other on tokens and positions int64 [N], and return hidden states [N, stream].
+
+        arguments: of each layer that runs, those between its angles and its weights.
+        """
+        embedded, rotations = self.decoder.embed(tokens, self.weights.shared), self.decoder.rotations(positions)
+        x = embedded.x
+        layers = zip(self.decoder.kinds, self.weights.layers, arguments, strict=False)
+        for layer, (kind, weights, cached) in enumerate(layers):
+            (x,) = graphs[kind]([embedded.layer_argument(layer, x), *rotations[kind], *cached, *weights.values()])
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return float32 logits [N, V] of hidden states [N, stream]."""
+        return self.head[len(x)]([x, *self.weights.shared.values()])[0]
+
+    def logits_of_one(self, x: Tensor) -> Tensor:
+        """Return float32 logits [1, V] of a prompt's last hidden state [1, stream]."""
+        return self.head_of_one([x, *self.weights.shared.values()])[0]
 
     @property
     def packs(self) -> bool:
@@ -74,21 +97,6 @@ class Programs:
             yield start, size
             start += size
 
-    def pieces_of(self, tokens: int, chunk: int) -> Iterator[tuple[int, int]]:
-        """Cover a text with pieces, chunk by chunk."""
-        for start in range(0, tokens, chunk):
-            yield from self.pieces(start, min(start + chunk, tokens))
-
-    def rows(self, running: int) -> int:
-        """Return the rows of the smallest step for so many running slots."""
-        rows = self.decode.sizes.fit(running)
-        assert rows is not None
-        return rows
-
-    def rows_with_drafts(self, running: int) -> int | None:
-        """Return the rows of the smallest step with drafts; None if there is no such step."""
-        return self.drafts.sizes.fit(running)
-
 
 Args = tuple[StaticFunction, list[Tensor]]
 """A function and its example arguments."""
@@ -100,115 +108,79 @@ def make(
     weights: ModelWeights,
     staging: Staging,
     bodies: Sequence[Body],
-    chunk: int,
-    drafts: int = 0,
+    config: EngineConfig,
 ) -> Programs:
     """Build all graphs. The example arguments are the real weights and caches, which are neither run nor copied."""
-    ranks, device, vocab = decoder.config.slot_share.count, staging.queries[0].device, decoder.config.vocab_size
-    slots, kinds = bodies[0].rows * ranks, tuple(decoder.layers)
-    sizes = EngineSizes.of(chunk, device, slots, weights, drafts, ranks)
-    examples = _Examples(decoder, weights, staging, bodies, sizes.rides and fits_kernels(decoder))
+    device, vocab, kinds = staging.device, decoder.config.vocab_size, tuple(decoder.layers)
+    sizes = EngineSizes.of(config, weights)
+    widths = [(layer.attention.cache.key.width, layer.window or 0) for layer in decoder.layers.values()]
+    # The C++ operators attend for heads of these widths; the references would compute for rows without a slot too.
+    rides = sizes.rides and all(width % WIDTH_STEP == 0 for width, _ in widths)
 
-    def graph(name: str, of: Sizes, function: StaticFunction, example: list[Tensor]) -> Graph:
-        return backend.make(name, function.for_any_rows() if of.is_any else function, example)
+    def hidden(rows: int, elements: int) -> Tensor:
+        return torch.zeros(rows, elements, dtype=decoder.dtype, device=device)
 
-    def layers(name: str, of: Sizes, example: int, args: Callable[[str, int], Args], tag: str = "") -> Family[ByKind]:
-        def by_kind(rows: int) -> ByKind:
-            size = f"{'' if of.is_any else rows}{tag}"
-            return {kind: graph("-".join(filter(None, (name, kind, size))), of, *args(kind, rows)) for kind in kinds}
+    def first_layer(kind: str, rows: int) -> tuple[Place, dict[str, Tensor], list[Tensor]]:
+        """Return the first layer of a kind: its place, its weights, and the first arguments of its graphs."""
+        layer, positions = decoder.kinds.index(kind), torch.zeros(rows, dtype=torch.int64, device=device)
+        first = [hidden(rows, decoder.argument_width), *decoder.rotation(kind, positions)]
+        return decoder.places[layer], weights.layers[layer], first
 
-        return Family(of, {rows: by_kind(rows) for rows in of.to_make(example)})
-
-    def head(rows: int) -> Graph:
-        return graph("head" if sizes.head.is_any else f"head-{rows}", sizes.head, *examples.head(rows))
-
-    tokens, drafting = 1 + drafts, not sizes.drafts.none
-    return Programs(
-        backend=backend,
-        rides=examples.rides,
-        unit=_unit(decoder, device),
-        drafted=drafts if drafting else 0,
-        passes=layers("mixed" if examples.rides else "prefill", sizes.passes, PASS_EXAMPLE, examples.of_pass),
-        decode=layers("decode", sizes.decode, STEP_EXAMPLE, examples.decode),
-        drafts=layers("decode", sizes.drafts, STEP_EXAMPLE, partial(examples.decode, tokens=tokens), f"x{tokens}"),
-        head=Family(sizes.head, {rows: head(rows) for rows in sizes.head.to_make(STEP_EXAMPLE)}),
-        head_of_one=Eager().make("head-1", *examples.head(1)),
-        sampling=samplers(backend, slots, vocab, device),
-        sampling_drafts=draft_samplers(backend, slots * drafts, vocab, device) if drafting else {},
-    )
-
-
-def fits_kernels(decoder: Decoder) -> bool:
-    """Whether the C++ operators attend for all heads; the references would compute for rows without a slot too."""
-    return all(layer.attention.cache.key.width % WIDTH_STEP == 0 for layer in decoder.layers.values())
-
-
-def _unit(decoder: Decoder, device: torch.device) -> int:
-    """Return the tokens between two places where a prompt may be cut: the most of any kind of layer."""
-    layers = decoder.layers.values()
-    widths = ((layer.attention.cache.key.width, layer.window or 0) for layer in layers)
-    return max(unit_of(width, decoder.dtype, device, window) for width, window in widths)
-
-
-class _Examples:
-    """The functions of an engine's graphs, with the arguments that they are made for."""
-
-    def __init__(
-        self, decoder: Decoder, weights: ModelWeights, staging: Staging, bodies: Sequence[Body], rides: bool
-    ) -> None:
-        self._decoder, self._weights, self._staging, self._bodies = decoder, weights, staging, bodies
-        self.rides, self._device = rides, staging.queries[0].device
-        self._first = {kind: _First.of(kind, decoder, weights) for kind in decoder.layers}
-
-    def of_pass(self, kind: str, rows: int) -> Args:
-        """A layer of a pass with pieces of prompts, and with slots if they may ride."""
-        (group, row, reader), layer = self._first[kind]
-        staged = self._staging.layer(group, row, reader)
-        segments = self._staging.tables(group, [Segment(0, rows, 0, 0, 0, 0)])[row]
-        example = [*self._rows(kind, rows), segments, *staged]
-        names = tuple(layer)
-        if not self.rides:
-            return functions.prefill_layer(self._decoder, kind, names), [*example, *layer.values()]
-        slots = self._bodies[group].layer(row)
-        function = functions.mixed_layer(self._decoder, kind, names, form(slots))
-        return function, [*example, *self._numbers(rows), *flat(slots), *layer.values()]
-
-    def decode(self, kind: str, slots: int, tokens: int = 1) -> Args:
-        """A layer of a decode step with so many tokens for each slot."""
-        (group, row, _), layer = self._first[kind]
-        numbers = self._numbers(slots) if tokens == 1 else self._numbers(slots, tokens)
-        stored = self._bodies[group].layer(row)
-        example = [*self._rows(kind, slots * tokens), *numbers, *flat(stored), *layer.values()]
-        return functions.decode_layer(self._decoder, kind, tuple(layer), form(stored), tokens), example
-
-    def head(self, rows: int) -> Args:
-        """The final norm and the vocabulary projection."""
-        shared, hidden = self._weights.shared, self._tokens(rows, self._decoder.config.stream)
-        return functions.head(self._decoder, tuple(shared)), [hidden, *shared.values()]
-
-    def _numbers(self, rows: int, *tokens: int) -> list[Tensor]:
-        """Slot int32 [rows]; entry and live int32 [rows, tokens]."""
+    def numbers(rows: int, *tokens: int) -> list[Tensor]:
+        """Return slot int32 [rows]; entry and live int32 [rows, tokens]."""
         shapes = (rows,), (rows, *tokens), (rows, *tokens)
-        return [torch.zeros(shape, dtype=torch.int32, device=self._device) for shape in shapes]
+        return [torch.zeros(shape, dtype=torch.int32, device=device) for shape in shapes]
 
-    def _rows(self, kind: str, rows: int) -> list[Tensor]:
-        positions = torch.zeros(rows, dtype=torch.int64, device=self._device)
-        return [self._tokens(rows, self._decoder.argument_width), *self._decoder.rotation(kind, positions)]
+    def of_pass(kind: str, rows: int) -> Args:
+        (group, row, reader), named, example = first_layer(kind, rows)
+        segments = staging.tables(group, [Segment(0, rows, 0, 0, 0, 0)])[row]
+        example += [segments, *staging.layer(group, row, reader)]
+        slots = bodies[group].layer(row) if rides else None
+        example += [*numbers(rows), *flat(slots)] if slots else []
+        function = functions.pass_layer(decoder, kind, tuple(named), form(slots) if slots else None)
+        return function, [*example, *named.values()]
 
-    def _tokens(self, rows: int, elements: int) -> Tensor:
-        return torch.zeros(rows, elements, dtype=self._decoder.dtype, device=self._device)
+    def decode(kind: str, slots: int, tokens: int = 1) -> Args:
+        """Return a layer of a decode step with so many tokens for each slot."""
+        (group, row, _), named, example = first_layer(kind, slots * tokens)
+        stored = bodies[group].layer(row)
+        example += [*(numbers(slots) if tokens == 1 else numbers(slots, tokens)), *flat(stored), *named.values()]
+        return functions.decode_layer(decoder, kind, tuple(named), form(stored), tokens), example
 
+    def head(rows: int) -> Args:
+        shared = weights.shared
+        return functions.head(decoder, tuple(shared)), [hidden(rows, decoder.config.stream), *shared.values()]
 
-class _First(NamedTuple):
-    """The first layer of a kind. Its weights and caches are the example arguments of the kind's graphs."""
+    def graph(of: Sizes, rows: int, name: str, args: Args, tag: str = "") -> Graph:
+        function, example = args
+        size = f"{'' if of.is_any else rows}{tag}"
+        return backend.make(
+            f"{name}-{size}" if size else name, function.for_any_rows() if of.is_any else function, example
+        )
 
-    place: Place
-    weights: dict[str, Tensor]
+    def layers(name: str, of: Sizes, example: int, args: Callable[[str, int], Args], tag: str = "") -> BySize[ByKind]:
+        def by_kind(rows: int) -> ByKind:
+            return {kind: graph(of, rows, f"{name}-{kind}", args(kind, rows), tag) for kind in kinds}
 
-    @classmethod
-    def of(cls, kind: str, decoder: Decoder, weights: ModelWeights) -> "_First":
-        index = decoder.kinds.index(kind)
-        return cls(decoder.places[index], weights.layers[index])
+        return BySize.of(of, example, by_kind)
+
+    drafts = 0 if sizes.drafts.none else config.speculate
+    with_drafts = partial(decode, tokens=1 + drafts)
+    return Programs(
+        decoder=decoder,
+        weights=weights,
+        backend=backend,
+        rides=rides,
+        unit=max(unit_of(width, decoder.dtype, device, window) for width, window in widths),
+        drafted=drafts,
+        passes=layers("mixed" if rides else "prefill", sizes.passes, PASS_EXAMPLE, of_pass),
+        decode=layers("decode", sizes.decode, STEP_EXAMPLE, decode),
+        drafts=layers("decode", sizes.drafts, STEP_EXAMPLE, with_drafts, f"x{1 + drafts}"),
+        head=BySize.of(sizes.head, STEP_EXAMPLE, lambda rows: graph(sizes.head, rows, "head", head(rows))),
+        head_of_one=Eager().make("head-1", *head(1)),
+        sampling=samplers(backend, config.slots, vocab, device),
+        sampling_drafts=draft_samplers(backend, config.slots * drafts, vocab, device) if drafts else {},
+    )
 
 
 def count(sizes: EngineSizes, kinds: int, device: torch.device) -> int:

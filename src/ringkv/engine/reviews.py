@@ -1,9 +1,9 @@
-"""Reviews: when slots are reviewed."""
+"""Reviews: slots whose policy reviews them while they decode, and when."""
 
 from dataclasses import dataclass
 
 from ringkv.base.kv import KVChoice, Layouts
-from ringkv.cache.watching.review import Leaving
+from ringkv.cache.watching.review import Leaving, review
 from ringkv.engine.batch import Batch
 
 
@@ -35,7 +35,13 @@ class Reviews:
 
     def run(self) -> None:
         """Review the layers of slots whose turn it is. A step that feeds every running slot one token must follow."""
-        for slot, one in self._reviewed.items():
-            if any(layout.scored(one.seen) for layout in one.layouts):
-                self._batch.review(slot, one.seen, one.choice, one.leaving)
-            one.seen += 1
+        for slot, reviewed in self._reviewed.items():
+            seen, row = reviewed.seen, self._batch.share.place(slot)
+            assert row is not None, "one rank has all slots"
+            each = zip(self._batch.rings, self._batch.bodies, reviewed.layouts, reviewed.leaving, strict=True)
+            for rings, body, layout, leaving in each:
+                if layout.scored(seen):
+                    review(body, row, layout, seen, reviewed.choice, leaving)
+                    if layout.is_full(seen):
+                        rings.place(slot, layout.reviewed(seen))
+            reviewed.seen += 1

@@ -21,10 +21,10 @@ def read(
 ) -> Tensor:
     """Return the parts, stacked along their first dimension."""
     sizes = [part.shape[0] for part in parts]
-    whole = torch.empty(sum(sizes), *parts[0].shape[1:], dtype=dtype, device=device)
-    for part, rows in zip(parts, whole.split(sizes), strict=True):
+    stacked = torch.empty(sum(sizes), *parts[0].shape[1:], dtype=dtype, device=device)
+    for part, rows in zip(parts, stacked.split(sizes), strict=True):
         checkpoint.read_into(part.name, rows, part.first, part.stack, part.column)
-    return whole
+    return stacked
 
 
 def read_to_pack(
@@ -39,21 +39,21 @@ def read_to_pack(
     stored = [_STORED_AS[format.dtype](checkpoint, part.name, *_spans(part)) for part in parts]
     if any(checkpoint.has_integers(part.name) for part in parts):
         dtype = torch.float32
-    if all(one is None for one in stored):
+    if all(rows is None for rows in stored):
         return read(checkpoint, parts, dtype)
     pairs = zip(parts, stored, strict=True)
-    return stacked([format.quantise(read(checkpoint, [part], dtype)) if one is None else one for part, one in pairs])
+    return stacked([format.quantise(read(checkpoint, [part], dtype)) if rows is None else rows for part, rows in pairs])
 
 
 def read_byte_groups(checkpoint: Checkpoint, parts: Sequence[CheckpointTensor], has_minimums: bool) -> ByteGroups:
     """Return matrices as groups of bytes: as the checkpoint stores them, or quantised from float32 if it cannot be."""
-    found = [_byte_groups(checkpoint, part) for part in parts]
-    return byte_groups.stacked([one.with_minimums() if has_minimums else one for one in found])
+    each = (_byte_groups(checkpoint, part) for part in parts)
+    return byte_groups.stacked([groups.with_minimums() if has_minimums else groups for groups in each])
 
 
 def _byte_groups(checkpoint: Checkpoint, part: CheckpointTensor) -> ByteGroups:
-    if (found := checkpoint.byte_groups(part.name, *_spans(part), part.stack)) is not None:
-        return found
+    if (stored := checkpoint.byte_groups(part.name, *_spans(part), part.stack)) is not None:
+        return stored
     if (four_bits := checkpoint.groups(part.name, *_spans(part))) is not None:
         return byte_groups.of_int4(four_bits)
     return byte_groups.nearest(read(checkpoint, [part], torch.float32))

@@ -6,13 +6,17 @@ all slots, but entries of its own only. Lanes are on every rank, so a slot's pro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ringkv.base.ranks import Rank
+from ringkv.base.ranks import Exchange, Rank
+from ringkv.cache.body import Body
+from ringkv.cache.rows import CacheRow
+from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.latent_slots import OTHER_RANK
+from ringkv.kernels.slots import mapped
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,26 @@ class SlotShare:
     def in_turn(self, slots: Sequence[int], size: int) -> list[int]:
         """Return the slots of `size` rows: the first of each rank, a slot of each in turn."""
         each = size // self.ranks
-        return [slot for row in zip(*(own[:each] for own in self._by_rank(slots)), strict=True) for slot in row]
+        return [slot for row in zip(*(of_rank[:each] for of_rank in self._by_rank(slots)), strict=True) for slot in row]
 
     def _by_rank(self, slots: Sequence[int]) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in range(self.ranks)]
-        for slot in slots:
-            found[slot % self.ranks].append(slot)
-        return found
+        return [[slot for slot in slots if slot % self.ranks == rank] for rank in range(self.ranks)]
+
+    def on_every_rank(self, slot: CacheRow | None, bodies: Sequence[Body], exchange: Exchange) -> CacheRow:
+        """Return a slot on every rank: a copy, if ranks divide the slots. slot: on the rank that has it."""
+        if self.ranks == 1:
+            assert slot is not None
+            return slot
+        row = None if slot is None else slot.row
+        copies = (mapped(body.slots, lambda tensor: _summed(tensor, row, exchange)[:, None]) for body in bodies)
+        return CacheRow(tuple(replace(body, slots=copy) for body, copy in zip(bodies, copies, strict=True)), 0)
+
+
+def _summed(tensor: Tensor, row: int | None, exchange: Exchange) -> Tensor:
+    """Return [L, ...] of a row of a tensor [L, R, ...], layer by layer: the sum with the zeros of other ranks.
+
+    Sums are in float32, which has every value of the formats of slots.
+    """
+    nothing = tensor.new_zeros(tensor.shape[2:])
+    layers = (nothing if row is None else layer[row] for layer in tensor)
+    return torch.stack([all_reduce(layer.float(), exchange).to(tensor.dtype) for layer in layers])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ringkv.base.kv import BLOCK, KVChoice
-from ringkv.cache.store.conversations import KNOWN, Conversations, SavedConversation
+from ringkv.cache.store.conversations import TRACED, Conversations, Known, SavedConversation
 from ringkv.cache.store.pool import Pool
 from tests.cache.rows import group, row
 
@@ -95,13 +95,13 @@ def test_a_conversation_that_the_pool_dropped_is_not_found(it: Conversations) ->
 
 def test_what_entries_hold_is_known_of_the_last_conversations_and_cut_as_they_are() -> None:
     it = Conversations(Pool(12 * BLOCK * 2 * 2 * 4 * 4, [group(1, 2, 4)], torch.empty(0)))
-    for number in range(KNOWN + 2):
-        held = (torch.arange(SAVED).expand(1, 2, -1) + number,)
+    for number in range(TRACED + 2):
+        known = Known((torch.arange(SAVED).expand(1, 2, -1) + number,))
         tokens = (number, *SEEN)
-        conversation = SavedConversation("", CHOICE, tokens, PROMPT, SAVED, NEWEST, held)
+        conversation = SavedConversation("", CHOICE, tokens, PROMPT, SAVED, NEWEST, known)
         it.save(conversation, row(*torch.randn(2, 1, 2, SAVED, 4)), torch.arange(SAVED))
-    found = [it.find("", CHOICE, (number, *SEEN[:97], 500, 501)) for number in range(KNOWN + 2)]
-    assert [hit is not None and len(hit.held) for hit in found] == [0, 0] + [1] * KNOWN
+    found = [it.find("", CHOICE, (number, *SEEN[:97], 500, 501)) for number in range(TRACED + 2)]
+    assert [hit is not None and len(hit.known.tokens) for hit in found] == [0, 0] + [1] * TRACED
     last = found[-1]
     assert last is not None
-    assert last.held[0].tolist() == [[list(range(KNOWN + 1, KNOWN + 1 + SAVED - 3))] * 2]
+    assert last.known.tokens[0].tolist() == [[list(range(TRACED + 1, TRACED + 1 + SAVED - 3))] * 2]

@@ -42,4 +42,4 @@ def test_sampling_drafts_computes_in_no_more_memory_than_is_planned(tmp_path: Pa
     engine.sample()
     engine.forward({0: [5, 6]})
     assert peak(engine.sample) <= 2 * TEMPORARIES * SLOTS * VOCAB
-    assert engine.batch.sampler_bytes >= SLOTS * VOCAB * (4 + 2 * 4)
+    assert engine.limits.sampler_bytes >= SLOTS * VOCAB * (4 + 2 * 4)

@@ -4,7 +4,7 @@ import torch
 
 from ringkv.base.engine import Sampled
 from ringkv.base.events import TokenLogprob
-from ringkv.engine.sampling.sampled import SampledStep
+from ringkv.engine.sampling.state import SampledStep
 
 SCORES = (
     torch.tensor([-0.5, -1.0, -2.0]),

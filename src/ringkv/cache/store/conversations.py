@@ -19,16 +19,26 @@ from ringkv.cache.earlier import Earlier
 from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.pool import Pool
 
-KNOWN = 8  # conversations of which it is known which tokens their entries hold
+TRACED = 8  # conversations of which it is known which tokens their entries hold
+
+
+class Known(NamedTuple):
+    """What is known of entries from one turn of a conversation to the next, per group of layers on the CPU.
+
+    tokens: int32 [L, H, m], the token that each entry holds; empty if that is not known. votes: float32 [L, H, n], what
+    the selector gave the entries that no token overwrites, if its votes last; else empty. begins: int64 [L, H], the
+    first entry of each head; None if all begin at 0.
+    """
+
+    tokens: Sequence[Tensor] = ()
+    votes: Sequence[Tensor] = ()
+    begins: Sequence[Tensor | None] = ()
 
 
 class SavedConversation(NamedTuple):
     """The saved entries of a request that had seen `tokens`. The first `prompt` of these were its prompt.
 
-    entries: m, how many were saved. newest: how many of them hold the last tokens. held: per group of layers int32
-    [L, H, m], which tokens they hold; empty if that is not known. begins: per group int64 [L, H], the first entry of
-    each head; None if all begin at 0. votes: per group float32 [L, H, m - newest], what the selector gave the others if
-    its votes last; else empty.
+    entries: m, how many were saved. newest: how many of them hold the last tokens.
     """
 
     salt: str
@@ -37,23 +47,16 @@ class SavedConversation(NamedTuple):
     prompt: int
     entries: int
     newest: int
-    held: Sequence[Tensor] = ()
-    begins: Sequence[Tensor | None] = ()
-    votes: Sequence[Tensor] = ()
+    known: Known = Known()
 
 
 class ConversationHit(NamedTuple):
-    """A saved conversation that a prompt continues: its first `tokens`, its first `entries`, and what is known of them.
-
-    held, begins, votes: see `SavedConversation`.
-    """
+    """A saved conversation that a prompt continues: its first `tokens`, and its first `entries`."""
 
     name: Hashable
     tokens: int
     entries: int
-    held: Sequence[Tensor] = ()
-    begins: Sequence[Tensor | None] = ()
-    votes: Sequence[Tensor] = ()
+    known: Known
 
 
 class Conversations:
@@ -68,8 +71,9 @@ class Conversations:
         if self._pool.save(name, slot, order):
             self._saved[name] = conversation
         self._saved = {name: saved for name, saved in self._saved.items() if name in self._pool}
-        for older in [name for name, saved in self._saved.items() if saved.held][:-KNOWN]:
-            self._saved[older] = self._saved[older]._replace(held=())
+        for older in [name for name, saved in self._saved.items() if saved.known.tokens][:-TRACED]:
+            saved = self._saved[older]
+            self._saved[older] = saved._replace(known=saved.known._replace(tokens=()))
 
     def find(self, salt: str, choice: KVChoice, tokens: tuple[int, ...]) -> ConversationHit | None:
         """Return the longest conversation that a prompt continues; at least the prompt's last token is prefilled.
@@ -97,5 +101,5 @@ def _match(name: Hashable, saved: SavedConversation, tokens: tuple[int, ...]) ->
     if dropped > saved.newest:
         return None
     left = saved.entries - dropped
-    held = tuple(own[..., :left] for own in saved.held)
-    return ConversationHit(name, common, left, held, saved.begins, saved.votes)
+    held = tuple(entries[..., :left] for entries in saved.known.tokens)
+    return ConversationHit(name, common, left, saved.known._replace(tokens=held))

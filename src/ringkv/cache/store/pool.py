@@ -1,6 +1,6 @@
-"""Pool: host memory of a fixed size for runs of entries. The least recently used runs are dropped for new ones.
+"""Pool: host memory of a fixed size for entries of rows. The least recently used rows are dropped for new ones.
 
-A run takes whole blocks, each of the bytes of `base.kv.BLOCK` plain entries of every group of layers.
+A saved row takes whole blocks, each of the bytes of `base.kv.BLOCK` plain entries of every group of layers.
 """
 
 from collections import OrderedDict
@@ -14,8 +14,7 @@ from ringkv.base.kv import BLOCK
 from ringkv.cache.body import Entries
 from ringkv.cache.earlier import Earlier
 from ringkv.cache.rows import CacheRow
-from ringkv.cache.store.run import Run
-from ringkv.cache.store.stored_row import StoredRow, places, run_bytes, tensors
+from ringkv.cache.store.stored_row import Blocks, StoredRow, places, tensors
 
 
 class Pool:
@@ -40,26 +39,26 @@ class Pool:
         return name in self._rows
 
     def save(self, name: Hashable, source: CacheRow, entries: Entries) -> bool:
-        """Copy these entries of a row under a name, replacing its earlier run; False if the pool is too small."""
-        count = len(range(*entries.indices(source.entries))) if isinstance(entries, slice) else len(entries)
+        """Copy these entries of a row under a name, replacing what it had; False if the pool is too small."""
+        count = entries.stop - (entries.start or 0) if isinstance(entries, slice) else len(entries)
         groups = places(source, count)
-        blocks = -(-run_bytes(groups) // self._memory.shape[1])
-        if blocks > len(self._memory):
+        needed = -(-groups[-1].stop // self._memory.shape[1])
+        if needed > len(self._memory):
             return False
         self.drop(name)
-        while len(self._free) < blocks:
+        while len(self._free) < needed:
             self.drop(next(iter(self._rows)))
-        run = Run(self._memory, [self._free.pop() for _ in range(blocks)])
+        blocks = Blocks(self._memory, [self._free.pop() for _ in range(needed)])
         try:
-            run.write(tensors(source, entries))
+            blocks.write(tensors(source, entries))
         except BaseException:
-            self._free += run.blocks
+            self._free += blocks.numbers
             raise
-        self._rows[name] = StoredRow(run, groups)
+        self._rows[name] = StoredRow(blocks, groups)
         return True
 
     def load(self, name: Hashable, target: CacheRow, first: int, count: int) -> tuple[Sequence[Earlier], ...]:
-        """Copy the first `count` entries of a run to a row, starting at its entry `first`; the run counts as used.
+        """Copy the first `count` entries under a name to a row, starting at its entry `first`; the name counts as used.
 
         Returns what `CacheRow.fill` takes if they were encoded.
         """
@@ -68,11 +67,11 @@ class Pool:
         return self._rows[name].earlier(target, count)
 
     def touch(self, name: Hashable) -> None:
-        """Mark a run as the most recently used."""
+        """Mark a name as the most recently used."""
         self._rows.move_to_end(name)
 
     def drop(self, name: Hashable) -> None:
-        """Free a run; an unknown name is ignored."""
+        """Free the blocks of a name; an unknown one is ignored."""
         if row := self._rows.pop(name, None):
-            self._free += row.run.blocks
-            row.run.blocks.clear()
+            self._free += row.blocks.numbers
+            row.blocks.numbers.clear()

@@ -42,12 +42,12 @@ class Prefixes:
 
     def save(self, hashes: Sequence[Hashable], start: int, stop: int, lane: CacheRow) -> None:
         """Save those blocks of a lane that tokens start .. stop-1 completed and that are not stored yet."""
-        whole = hashes[: stop // BLOCK]
-        self._touch(whole)
-        for place in range(start // BLOCK, len(whole)):
+        complete = hashes[: stop // BLOCK]
+        self._touch(complete)
+        for place in range(start // BLOCK, len(complete)):
             if hashes[place] not in self._pool:
                 self._pool.save(hashes[place], lane, slice(place * BLOCK, (place + 1) * BLOCK))
-        self._touch(whole)
+        self._touch(complete)
 
     def _touch(self, hashes: Sequence[Hashable]) -> None:
         """Mark blocks as used, the first one last: a block needs all before it, so the pool drops later ones first."""

@@ -3,7 +3,7 @@
 B slots, N drafts per slot, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import torch
@@ -18,46 +18,34 @@ from ringkv.kernels.sampling.tiers import DRAFT_FIELDS, DRAFT_TIERS, SAMPLERS, I
 
 
 def samplers(backend: Backend, slots: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
-    """The graph of each tier, of the tensors of `Inputs`."""
+    """Return the graph of each tier, of the tensors of `Inputs`."""
     if is_compiled(device):
-        example = list(_example(slots, vocab, device))
-        return {tier: backend.make(f"sample-{tier.name.lower()}", graph(tier), example) for tier in SamplerTier}
+        return _compiled(backend, SamplerTier, "", list(_example(slots, vocab, device)))
     return {tier: _scored if tier >= SamplerTier.ADJUSTED else _sampled for tier in SamplerTier}
 
 
 def draft_samplers(backend: Backend, rows: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
-    """The same for all drafts of all slots, of the first tensors of `Inputs`; only the tiers that drafts may have."""
+    """Return the graphs for all drafts of all slots, of the tensors of `DRAFT_FIELDS`: no other tier has drafts."""
     if is_compiled(device):
-        example = list(_example(rows, vocab, device)[: len(DRAFT_FIELDS)])
-        return {
-            tier: backend.make(f"sample-{tier.name.lower()}-drafts", graph_of_drafts(tier), example)
-            for tier in DRAFT_TIERS
-        }
+        return _compiled(backend, DRAFT_TIERS, "-drafts", list(_example(rows, vocab, device)[: len(DRAFT_FIELDS)]))
     return dict.fromkeys(DRAFT_TIERS, _sampled)
 
 
 def is_compiled(device: torch.device) -> bool:
-    """Whether a tier is a graph of its own, rather than the C++ operator that serves all of them."""
+    """Return whether a tier is a graph of its own, rather than the C++ operator that serves all of them."""
     return device.type != "cpu" or not is_native("sample")
 
 
-def graph(tier: SamplerTier) -> StaticFunction:
-    """A tier as a static function of the tensors of `Inputs`."""
-    return StaticFunction(partial(_sample, tier), f"sample {tier.name}")
+def _compiled(
+    backend: Backend, tiers: Iterable[SamplerTier], suffix: str, example: list[Tensor]
+) -> Mapping[SamplerTier, Graph]:
+    functions = {tier: StaticFunction(partial(_sample, tier), f"sample {tier.name}") for tier in tiers}
+    return {tier: backend.make(f"sample-{tier.name.lower()}{suffix}", functions[tier], example) for tier in tiers}
 
 
 def _sample(tier: SamplerTier, *tensors: Tensor) -> tuple[Tensor, ...]:
-    return SAMPLERS[tier](Inputs(*tensors))
-
-
-def graph_of_drafts(tier: SamplerTier) -> StaticFunction:
-    """A tier of `DRAFT_TIERS` as a static function of the first tensors of `Inputs`: it reads no others."""
-    return StaticFunction(partial(_sample_drafts, tier), f"sample drafts {tier.name}")
-
-
-def _sample_drafts(tier: SamplerTier, *tensors: Tensor) -> tuple[Tensor, ...]:
-    unread = len(Inputs._fields) - len(DRAFT_FIELDS)
-    return SAMPLERS[tier](Inputs(*tensors, *[tensors[0]] * unread))
+    unread = [tensors[0]] * (len(Inputs._fields) - len(tensors))
+    return SAMPLERS[tier](Inputs(*tensors, *unread))
 
 
 def _sampled(tensors: list[Tensor]) -> tuple[Tensor, ...]:

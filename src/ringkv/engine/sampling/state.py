@@ -1,6 +1,6 @@
-"""The sampling state of each slot: static tensors, filled when a request enters.
+"""SamplingState: static tensors of each slot, filled when a request enters. SampledStep: what a step sampled.
 
-B slots, V vocabulary.
+B slots, V vocabulary, N drafts per slot, TOP top tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ringkv.base.engine import Run, Sampled
+from ringkv.base.events import TokenLogprob
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.kernels.sampling.tiers import FREE, Inputs, params_of
@@ -18,6 +20,8 @@ WORD, ALL = 32, -1  # bits of a word of `allowed`, and the word that allows all
 
 @dataclass(frozen=True)
 class SamplingState:
+    """The fields of `Inputs` that belong to requests, by the same names."""
+
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
     tier: Tensor  # int32 [B]
@@ -53,26 +57,12 @@ class SamplingState:
 
     def inputs(self, logits: Tensor, forced: Tensor, position: Tensor) -> Inputs:
         """Return the arguments of a sampling graph: the tensors of this state, and those of a step."""
-        return Inputs(
-            logits=logits,
-            forced=forced,
-            position=position,
-            seed=self.seed,
-            temperature=self.temperature,
-            tier=self.tier,
-            allowed=self.allowed,
-            params=self.params,
-            bias=self.bias,
-            in_prompt=self.in_prompt,
-            in_output=self.in_output,
-            ends=self.ends,
-            scored=self.scored,
-        )
+        return Inputs(logits, forced, position, **vars(self))
 
     def enter(self, slot: int, request: Request) -> None:
         """Store a request's parameters; in place."""
         params, device = request.sampling, self.seed.device
-        self.seed[slot] = _wrapped(request.seed)
+        self.seed[slot] = (request.seed + 2**63) % 2**64 - 2**63  # any integer, wrapped to int64
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
         self.tier[slot] = params.tier
         self.scored[slot] = params.logprobs is not None
@@ -115,10 +105,42 @@ class SamplingState:
         self.in_output.scatter_add_(1, tokens.clamp(min=0), (tokens >= 0).int())
 
 
+@dataclass(frozen=True)
+class SampledStep:
+    """A sampling graph's outputs, still on the device."""
+
+    tokens: Tensor  # int64 [B]
+    wanted: Sequence[int | None]  # how many top tokens each slot reports
+    scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none if no slot reports them
+    more: tuple[Tensor, ...] = ()  # tokens sampled after the drafts [B, N], and how many of these count [B]
+
+    def read(self) -> Sequence[Run]:
+        """Wait for the device, and copy the tokens, and the scores if a slot reports them."""
+        first = [_sampled(token) for token in self.tokens.tolist()]
+        if self.scores and any(wanted is not None for wanted in self.wanted):
+            first = self._scored(first)
+        if not self.more:
+            return [(sampled,) for sampled in first]
+        then, kept = (tensor.tolist() for tensor in self.more)
+        rows = zip(first, then, kept, strict=True)
+        return [(sampled, *map(_sampled, tokens[:count])) for sampled, tokens, count in rows]
+
+    def _scored(self, first: Sequence[Sampled]) -> list[Sampled]:
+        """Add the log-probabilities that slots report."""
+        scores = zip(*(score.tolist() for score in self.scores), strict=True)
+        return [
+            sampled if wanted is None or sampled.token is None else sampled._replace(logprob=_logprob(wanted, *score))
+            for sampled, wanted, score in zip(first, self.wanted, scores, strict=True)
+        ]
+
+
+def _sampled(token: int) -> Sampled:
+    return Sampled(None if token < 0 else token, None)
+
+
+def _logprob(wanted: int, logprob: float, ids: Sequence[int], top: Sequence[float]) -> TokenLogprob:
+    return TokenLogprob(logprob, tuple(zip(ids[:wanted], top[:wanted], strict=True)))
+
+
 def _ids(tokens: Sequence[int], device: torch.device) -> Tensor:
     return torch.tensor(tokens, dtype=torch.int64, device=device)
-
-
-def _wrapped(seed: int) -> int:
-    """Return any integer wrapped to int64."""
-    return (seed + 2**63) % 2**64 - 2**63
