@@ -20,7 +20,7 @@ from ringkv.base.kv import BLOCK, DIGESTS, KEEP_EVERY_TOKEN, PAGES, UNREAD, KVCh
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
 from ringkv.engine.device_memory import free_bytes
-from ringkv.evaluation import costs, kept
+from ringkv.evaluation import costs
 from ringkv.evaluation.agreement import scored
 from ringkv.evaluation.cells import FULL, Cell, usual
 from ringkv.evaluation.estimate import Pace, show_duration
@@ -98,7 +98,7 @@ def evaluate(
     pace = Pace.measured(engine, config)
     if seconds == 0:
         return [*left_out, f"{_workload(pending)}: at most about {show_duration(_total(pace, pending))}"]
-    journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
+    journal.begin({"machine": _machine(options.device), "version": VERSION})
     end = time.monotonic() + seconds
     _measure_costs(journal, engine, costs.engine_of(options), pending, end, progress)
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
@@ -106,10 +106,7 @@ def evaluate(
     if not keeps_texts:
         records = (replace(one, text="") for one in records)
     if left := _write_records(journal, records, pending, end):
-        return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
-    if not (to / kept.NAME).is_file():
-        plotted = _longest_prompt(pending)
-        kept.write(to, kept.measure(engine, plotted), kept.landmarks(plotted, prompts.tokenizer.decode))
+        left_out.append(f"the time is over and {left:,} answers are left; the same command resumes")
     return left_out
 
 
@@ -259,7 +256,7 @@ def _most_kept(item: UnansweredPrompt) -> int:
 
 
 def _longest_prompt(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
-    """Return the longest of the prompts with the most cells, whose costs are measured and kept tokens plotted."""
+    """Return the longest of the prompts with the most cells, whose costs are measured."""
     most = max(len(item.cells) for item in pending)
     return max((item for item in pending if len(item.cells) == most), key=lambda item: len(item.prompt.tokens))
 

@@ -17,13 +17,11 @@ class TokenizedPrompt:
     """forced: tokens fed after the compressed prompt, before sampling: a question, or a text to score.
 
     following: tokens of the conversation's next turn, whose prompt they end; it continues from what was kept.
-    question: how many of `tokens`, the last ones, are the question.
     """
 
     tokens: tuple[int, ...]
     forced: tuple[int, ...] = ()
     following: tuple[int, ...] = ()
-    question: int = 0
 
     @property
     def digest(self) -> str:
@@ -90,7 +88,7 @@ class PromptBuilder:
 
 
 _AT: Mapping[Place, Callable[[tuple[int, ...], tuple[int, ...]], TokenizedPrompt]] = {
-    "inside": lambda context, question: TokenizedPrompt(context + question, question=len(question)),
+    "inside": lambda context, question: TokenizedPrompt(context + question),
     "after": lambda context, question: TokenizedPrompt(context, forced=question),
     "next": lambda context, question: TokenizedPrompt(context, following=question),
 }

@@ -5,7 +5,7 @@ contains zero is noise: the data show no difference.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, expm1
 from statistics import fmean
@@ -141,14 +141,3 @@ def _averages(records: Sequence[Record]) -> dict[str, float]:
         "output_tokens": mean(lambda one: one.output_tokens),
         "ring_wraps": mean(lambda one: one.ring_wraps),
     }
-
-
-def depths(records: Sequence[Record]) -> Iterator[tuple[str, str, Mapping[tuple[float, int], float]]]:
-    """Yield (cell, place, (depth, length) -> percent found) for tasks with a single needle."""
-    named: dict[tuple[str, str], dict[tuple[float, int], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        length = length_of(record)
-        if "depth" in record.facts and length is not None and record.score is not None:
-            named[record.cell, record.place][float(record.facts["depth"]), length].append(record.score)
-    for (cell, place), found in named.items():
-        yield cell, place, {at: 100 * fmean(scores) for at, scores in found.items()}

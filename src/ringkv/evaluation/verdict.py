@@ -42,15 +42,14 @@ class Worst:
 class Verdict:
     """What one cell keeps of the full cache's score, in percent; a share of None says that this score is 0.
 
-    tasks: those that both answered. held: share of the prompt in the cache. entries: of a slot, 0 if answers do not
-    say. worst: None if nothing certainly suffers more than the rest.
+    tasks: those that both answered. held: share of the prompt in the cache. worst: None if nothing certainly suffers
+    more than the rest.
     """
 
     cell: str
     tasks: frozenset[str]
     prompts: int
     held: float
-    entries: float
     share: Interval | None
     outcome: Outcome
     worst: Worst | None = None
@@ -60,14 +59,13 @@ class Verdict:
 class Comparison:
     """Verdicts on the cells whose question is at one place, the best first; or on all that have a perplexity.
 
-    full: the mean score of the full cache over all its answers, or its mean log-probability. full_entries: of its slot,
-    0 if answers do not say. prompts: that the full cache has answered.
+    full: the mean score of the full cache over all its answers, or its mean log-probability. prompts: that the full
+    cache has answered.
     """
 
     place: str
     is_loss: bool
     full: float
-    full_entries: float
     prompts: int
     verdicts: tuple[Verdict, ...]
 
@@ -97,7 +95,7 @@ def _compared(by_cell: Mapping[str, Sequence[Record]], is_loss: bool, place: str
     paired = {cell: pairs(own, full) for cell, own in by_cell.items() if cell != FULL}
     verdicts = [_verdict(cell, by_cell[cell], some, ratio) for cell, some in paired.items() if some]
     ranked = tuple(sorted(verdicts, key=_rank))
-    return Comparison(place, is_loss, _mean(full), _entries(full), len(full), ranked) if verdicts else None
+    return Comparison(place, is_loss, _mean(full), len(full), ranked) if verdicts else None
 
 
 Ratio = Callable[[Sequence[Sequence[tuple[float, float]]]], Interval | None]
@@ -111,7 +109,6 @@ def _verdict(cell: str, own: Sequence[Record], scores: Pairs, ratio: Ratio) -> V
         tasks=frozenset(task for task, _ in scores),
         prompts=prompts,
         held=fmean(one.kept / max(1, one.prompt_tokens) for one in own),
-        entries=_entries(own),
         share=share,
         outcome=_outcome(share, prompts) if share else "few",
         worst=_worst(scores, share, ratio) if share else None,
@@ -170,10 +167,6 @@ def _grouped(scores: Pairs, name: Callable[[str], str]) -> dict[str, list[Sequen
     for (task, _), some in scores.items():
         found[name(task)].append(some)
     return found
-
-
-def _entries(records: Sequence[Record]) -> float:
-    return fmean(one.entries for one in records) if all(one.entries for one in records) else 0.0
 
 
 def _mean(records: Iterable[Record]) -> float:

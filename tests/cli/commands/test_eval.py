@@ -40,9 +40,9 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
 ) -> None:
     first = ask(cli, long_model, tmp_path)
     assert first.status == 0
-    assert "niah_single_1, question after, 700" in first.out
+    assert "niah_single_1, question after compression, 700" in first.out
     assert "snapstream 2x window=8" in first.out
-    assert first.out.splitlines()[-1] == str(tmp_path / "report.html")
+    assert first.out.splitlines()[-1] == str(tmp_path / "report.md")
     again = ask(cli, long_model, tmp_path)
     assert again.out == first.out
     assert "answering" not in again.err
@@ -79,7 +79,9 @@ def test_advice_is_a_command_and_its_costs_on_a_users_own_prompts(long_model: Pa
     arguments = ("eval", "--model", long_model, *SMALL, "--prompts", own_prompts(tmp_path), "--to", tmp_path / "to")
     shown = cli(*arguments, "--advise", "--budgets", "2x")
     assert shown.status == 0
-    assert shown.out.splitlines()[-1].startswith(f"ringkv serve --model {long_model} --kv-policy ")
+    *_, command, _, report = shown.out.splitlines()
+    assert command.startswith(f"ringkv serve --model {long_model} --kv-policy ")
+    assert command in Path(report).read_text()
     found = json.loads(cli(*arguments, "--advise", "--budgets", "2x", "--json", "--max-loss", "100").out)
     assert [one["cell"].split()[0] for one in found["offers"]] == ["full", "snapstream", "arkvale"]
     assert {one["prompts"] for one in found["offers"]} == {6}
@@ -119,7 +121,7 @@ def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path
     result = ask(cli, long_model, tmp_path, *only)
     assert result.status == 0
     assert "4 prompts of " in result.err
-    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report.md").exists()
 
 
 def test_an_estimate_needs_no_package_for_scores(

@@ -11,12 +11,11 @@ from rich.text import Text
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
-from ringkv.base.palette import PARTS
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import print_error, sentence
 from ringkv.cli.loading import load
 from ringkv.cli.options import ConversationOptions, Sampling
-from ringkv.cli.output import in_pieces, print_stderr
+from ringkv.cli.output import FREE, USED, in_pieces, print_stderr
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import defer_interrupts
@@ -171,8 +170,8 @@ def _print_use(usage: Usage, rest: str) -> None:
     """Print the bar in the colours of what is kept and of what is free."""
     used = round(BAR * live(usage) / usage.kv.capacity)
     text = Text(filling(usage) + rest)
-    text.stylize(PARTS["selected"].either, 1, 1 + used)
-    text.stylize(PARTS["evicted"].either, 1 + used, 1 + BAR)
+    text.stylize(USED, 1, 1 + used)
+    text.stylize(FREE, 1 + used, 1 + BAR)
     Console(stderr=True).print(text, soft_wrap=True)
 
 

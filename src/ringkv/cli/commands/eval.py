@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.cli.advising import find_served, print_advice
 from ringkv.cli.counts import parse_count
 from ringkv.cli.options import SWITCH, StudyOptions
-from ringkv.cli.output import print_stderr
-from ringkv.cli.study_tables import print_study
+from ringkv.cli.output import print_json, print_stderr
+from ringkv.cli.study import advise_study, find_served, print_report
 from ringkv.evaluation.advice import MOST_LOST
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.options import Options
@@ -150,7 +149,7 @@ def study(
 
     Every prompt is prefilled once and compressed with every policy and budget; all are answered in one batch, greedily.
     Each answer is saved when it is complete: the same command resumes a stopped run, and tasks or budgets can be added.
-    The results are a table and DIR/report.html.
+    The results are printed and written to DIR/report.md.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
@@ -202,10 +201,17 @@ def study(
         if folder.exists():
             print_stderr(f"the answers so far are in {folder}; the same command resumes")
         raise
-    if seconds and not as_json:
-        print_study(folder)
-    if seconds and served:
-        print_advice(served, replace(requested, cells=[*requested.cells, *own[1:]]), folder, max_loss, as_json)
+    if not seconds:
+        return
+    advice = None
+    try:
+        if served:
+            advice = advise_study(served, replace(requested, cells=[*requested.cells, *own[1:]]), folder, max_loss)
+    finally:  # the report is of use without advice too
+        if not as_json:
+            print_report(folder, advice)
+    if as_json:
+        print_json(advice)
 
 
 def _evaluate(study: "Study", options: Options, folder: Path, seconds: float) -> None:
