@@ -12,10 +12,6 @@ def test_counts_take_a_suffix_and_separators(text: str, count: int) -> None:
     assert parse_count(text, "tokens") == count
 
 
-def test_none_stays_none() -> None:
-    assert parse_count(None, "tokens") is None
-
-
 @pytest.mark.parametrize("text", ["", "k", "1x", "-5", "1 2"])
 def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^tokens is"):

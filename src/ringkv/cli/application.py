@@ -17,7 +17,7 @@ from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
-from ringkv.cli.commands.eval import study
+from ringkv.cli.commands.eval import evaluate
 from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
@@ -63,7 +63,7 @@ class ModelCommand(TyperCommand):
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
     "Get models": (pull, models, rotate),
-    "Plan and measure": (plan, study, bench, profile, doctor),
+    "Plan and measure": (plan, evaluate, bench, profile, doctor),
 }
 
 

@@ -7,10 +7,8 @@ from typer import BadParameter
 from ringkv.base.errors import InvalidRequest
 
 
-def parse_count(text: str | None, name: str) -> int | None:
+def parse_count(text: str, name: str) -> int:
     """Parse a count; k is 1,024 and m is 1,048,576, as in context lengths. Raises `InvalidRequest`."""
-    if text is None:
-        return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", text.strip().replace(",", "").replace("_", ""), re.IGNORECASE)
     if found is None:
         raise InvalidRequest(f"{name} is {text!r}; write a count such as 7000 or 128k (which is 131,072)", name)
@@ -20,8 +18,6 @@ def parse_count(text: str | None, name: str) -> int | None:
 def token_count(value: str | int) -> int:
     """Parse a flag's count, or the number that a configuration file has. Raises `typer.BadParameter`."""
     try:
-        count = parse_count(str(value), "the count")
+        return parse_count(str(value), "the count")
     except InvalidRequest as error:
         raise BadParameter("give a whole number, such as 7000 or 32k (which is 32,768)") from error
-    assert count is not None
-    return count

@@ -22,7 +22,6 @@ from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.foreign_flags import hint
 from ringkv.cli.output import discard_stdout
-from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -39,12 +38,8 @@ _REPLACEMENTS = (
     (r"Input should be a valid integer.*", "give a whole number"),
     (r"Input should be a valid number.*", "give a number"),
 )
-_FLAGS = {
-    "prompt_tokens": "--max-prompt",
-    "output_tokens": "--max-output",
-    "budget": "--kv-budget",
-}
-_NAMES = {one.name for kind in (Options, SamplingParams, PlanRequest) for one in fields(kind)}
+_FLAGS = {"prompt_tokens": "--max-prompt", "output_tokens": "--max-output"}
+_NAMES = {field.name for kind in (SamplingParams, PlanRequest) for field in fields(kind)}
 
 
 class InvalidSettings(InvalidRequest):

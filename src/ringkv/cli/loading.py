@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from ringkv.base.progress import Progress
-from ringkv.cli.options import EngineOptions
+from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
     from ringkv.llm.llm import LLM
 
 
-def load(engine: EngineOptions, progress: Progress) -> "LLM":
+def load(model: str, options: Options, progress: Progress) -> "LLM":
     """Raises what `LLM` raises; invalid options are refused before torch is loaded."""
     from ringkv.llm.llm import LLM
 
-    return LLM(engine.model, on_progress=progress, **vars(engine.options()))
+    return LLM(model, on_progress=progress, **vars(options))

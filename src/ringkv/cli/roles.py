@@ -9,7 +9,7 @@ from ringkv.base.checks import check, one_of
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.wanted import HANDOFF
-from ringkv.cli.option import option
+from ringkv.cli.options import option
 from ringkv.handoff.address import Address
 from ringkv.plan.auto_policy import as_worker
 from ringkv.plan.options import AUTO, Options

@@ -66,14 +66,13 @@ class DividedSlots:
     caches: tuple[CacheSlots, CacheSlots]
 
 
-def is_divided(shape: Shape, ranks: int) -> bool:
-    """Whether several ranks can divide the slots of a model."""
-    return ranks > 1 and shape.has_latents
-
-
 def divided_slots(shape: Shape, machine: Machine, dtype: str = "bfloat16") -> tuple[DividedSlots, ...]:
-    """Return the slots for each context of the paper that the model has, full and a quarter of it."""
-    return tuple(_divided(shape, machine, tokens, dtype) for tokens in PAPER if tokens <= shape.context)
+    """Return the slots for each context of the paper that the model has, full and a quarter of it.
+
+    There are none unless several ranks can divide the slots of the model.
+    """
+    contexts = PAPER if machine.ranks > 1 and shape.has_latents else ()
+    return tuple(_divided(shape, machine, tokens, dtype) for tokens in contexts if tokens <= shape.context)
 
 
 def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str) -> DividedSlots:

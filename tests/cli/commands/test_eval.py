@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
-from ringkv.cli.commands.eval import study
+from ringkv.cli.commands.eval import EvalOptions
 from ringkv.evaluation.tasks.catalogue import GROUPS
 from tests import chat_model
 from tests.cli.conftest import Cli, CliResult
@@ -156,9 +156,9 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
     ("arguments", "message"),
     [
         (["--tasks", "rulr"], "there is no task 'rulr'; there are the groups ruler, longbench"),
-        (["--policies", "snap"], "unknown policy 'snap'; the policies are full, streaming"),
+        (["--policies", "snap"], "policies is 'snap'; it must be one of full, streaming"),
         (["--budgets", "half"], "budget 'half' is neither a share of the prompt, such as 4x"),
-        (["--question", "before"], "question is 'before'; it must be inside or after"),
+        (["--question", "before"], "question is 'before'; it must be one of inside, after"),
         (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
@@ -183,7 +183,7 @@ def test_what_cannot_be_evaluated_is_refused(
 
 
 def test_the_help_names_every_group_of_tasks() -> None:
-    (option,) = get_type_hints(study, include_extras=True)["tasks"].__metadata__
+    (option,) = get_type_hints(EvalOptions, include_extras=True)["tasks"].__metadata__
     assert [group for group in GROUPS if group not in option.help] == ["own"]  # that of --prompts
 
 

@@ -14,11 +14,12 @@ from ringkv.base.events import Usage
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import print_error, sentence
 from ringkv.cli.loading import load
-from ringkv.cli.options import ConversationOptions, Sampling
+from ringkv.cli.options import MODEL_NAME, ConversationOptions, ModelName, Sampling
 from ringkv.cli.output import FREE, USED, in_pieces, print_stderr
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import defer_interrupts
+from ringkv.plan.options import AUTO
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams
@@ -34,6 +35,7 @@ PROMPT = "> "
 
 def chat(
     *,
+    model: ModelName = MODEL_NAME,
     engine: ConversationOptions,
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")] = None,
     prompt_file: Annotated[
@@ -52,11 +54,11 @@ def chat(
         ringkv chat --prompt-file BIG.txt
         ringkv chat --kv-budget 256 --temperature 0.7
     """
-    params, document = sampling.params(), _document(prompt_file)
+    document = _document(prompt_file)
     with show_progress() as progress:
-        llm = load(engine, progress)
+        llm = load(model, engine.filled(prefix_store=AUTO), progress)
         llm.encode_chat([*system_message(system), {"role": "user", "content": "Hello"}])  # refuses a base model at once
-    print_stderr(f"{engine.model}, policy {llm.config.kv.policy}, cache of {llm.limits.capacity:,} entries.\n{HELP}")
+    print_stderr(f"{model}, policy {llm.config.kv.policy}, cache of {llm.limits.capacity:,} entries.\n{HELP}")
     session = ChatSession(llm, system, document)
     while (line := _next_line()) is not None:
         match line.strip():
@@ -74,7 +76,7 @@ def chat(
             case command if command.startswith("/"):
                 print_error(f"unknown command {command.split()[0]}; /help lists the commands")
             case text:
-                session.turn(text, params)
+                session.turn(text, sampling)
 
 
 class ChatSession:

@@ -11,8 +11,9 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.answering import live
+from ringkv.cli.loading import load
 from ringkv.cli.needles import NEEDLES, Needle
-from ringkv.cli.options import MODEL, EngineOptions
+from ringkv.cli.options import MODEL, MODEL_NAME, EngineOptions, ModelName
 from ringkv.cli.output import console
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.choose_kv import choose_kv
@@ -32,6 +33,7 @@ Hits = dict[str, list[bool]]
 
 def demo(
     *,
+    model: ModelName = MODEL_NAME,
     engine: EngineOptions,
     tokens: Annotated[
         int, typer.Option("--tokens", metavar="N", help="Length of the document.", rich_help_panel=MODEL)
@@ -48,14 +50,14 @@ def demo(
         ringkv demo --kv-budget 1024
         ringkv demo qwen2.5-coder-1.5b --tokens 12000 --kv-budget 2048
     """
-    options = _options(engine)
+    options = engine.filled(kv_budget=BUDGET) if engine.kv_compression is None else engine
     with show_progress() as progress:
-        llm = _load(engine.model, options, progress)
+        llm = _load(model, options, progress)
     out, document = console(), _document(llm, tokens)
     length = len(llm.tokenizer.encode(document))
     choices = _choices(options, length, llm.limits.context)
     out.print(
-        f"model      {engine.model}\n"
+        f"model      {model}\n"
         f"document   {length:,} tokens of Python's manual, with one of {len(NEEDLES)} facts hidden in it",
         soft_wrap=True,
     )
@@ -68,19 +70,10 @@ def demo(
     out.print(_contrast(results, llm.limits.entry_bytes), soft_wrap=True)
 
 
-def _options(engine: EngineOptions) -> Options:
-    options = engine.options()
-    if options.kv_budget is None and options.kv_compression is None:
-        return replace(options, kv_budget=BUDGET)
-    return options
-
-
 def _load(model: str, options: Options, progress: Progress) -> "LLM":
     """Load the model with slots for the whole document, and a prefix store, so that it is prefilled once."""
-    from ringkv.llm.llm import LLM
-
     whole = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, prefix_store=AUTO)
-    return LLM(model, on_progress=progress, **vars(whole))
+    return load(model, whole, progress)
 
 
 def _choices(options: Options, tokens: int, context: int) -> Mapping[str, KVChoice]:

@@ -1,11 +1,11 @@
 """ringkv profile: measure how much of the entries each head of a model needs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -96,11 +96,10 @@ def _size(config: "ModelConfig") -> int:
     return size
 
 
-def _options(config: "ModelConfig", size: int, compute: ComputeOptions) -> Options:
+def _options(config: "ModelConfig", size: int, compute: Options) -> Options:
     """Return the options of an engine that repeats parts of this size."""
     longest = min(config.context, 2 * size + BESIDE)
-    sizes: dict[str, Any] = {"slots": 1, "prompt_tokens": longest, "kv_budget": BUDGET, "kv_window": PASS}
-    return Options(**sizes, **vars(compute), graphs="off")
+    return replace(compute, slots=1, prompt_tokens=longest, kv_budget=BUDGET, kv_window=PASS, graphs="off")
 
 
 @dataclass
