@@ -30,7 +30,7 @@ def probe(scale: Scale, write: Write, _: str) -> None:
     """Measure bandwidth by several ways to stream through memory."""
     device = scale.torch_device
     write("memory", free=scale.free_memory())
-    for way in read_cases(scale.probe_bytes)(device):
+    for way in read_cases(scale.probe_bytes, device):
         write("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
 
 

@@ -2,7 +2,7 @@ import pytest
 from typer import BadParameter
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.cli.counts import parse_count, token_count
+from ringkv.cli.options import parse_count, token_count
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringkv.plan.divided_slots import Machine, divided_slots
+from ringkv.plan.rank_costs import Machine, divided_slots
 from ringkv.plan.shapes import known
 
 GB, GiB = 10**9, 1 << 30

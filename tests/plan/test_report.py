@@ -251,7 +251,7 @@ def test_a_gguf_file_is_planned_from_its_metadata_whatever_its_name(tmp_path: Pa
     model = tiny_gguf.tiny_model("Qwen3", head_dim=32)
     shape = find_shape(str(tiny_gguf.write_tiny(tmp_path / "Qwen3-8B-Q4_K_M.gguf", model)))
     assert shape.parameters == sum(tensor.numel() for tensor in model.parameters())
-    assert (shape.name, shape.context, shape.tied) == ("Qwen3-8B-Q4_K_M", 256, False)
+    assert (shape.name, shape.context) == ("Qwen3-8B-Q4_K_M", 256)
 
 
 def test_the_parts_of_a_gguf_are_planned_as_one_file(tmp_path: Path) -> None:

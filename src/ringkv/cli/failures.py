@@ -93,14 +93,10 @@ def _usage(error: Any) -> str:
         getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), 1, NEAR
     ):
         message += f". Did you mean {near[0]}?"
-    if message.startswith("unexpected ") and _has_model(error):
+    if message.startswith("unexpected ") and any(option.name == "model" for option in error.ctx.command.params):
         message += "; name a model with --model"
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
-
-
-def _has_model(error: Any) -> bool:
-    return any(one.name == "model" for one in error.ctx.command.params)
 
 
 def _instead(error: Any) -> str | None:
@@ -108,9 +104,9 @@ def _instead(error: Any) -> str | None:
     # Of -ngl the parser reports -n; the error that it was handling then has the whole word.
     flag = getattr(error.__context__, "option_name", "") or getattr(error, "option_name", "")
     options = error.ctx.command.params if error.ctx else ()
-    known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
-    found = None if flag in known else hint(flag, known)
-    return found and f"no such option: {flag}; {found}"
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    instead = None if flag in known else hint(flag, known)
+    return instead and f"no such option: {flag}; {instead}"
 
 
 def reworded(message: str) -> str:
@@ -123,8 +119,8 @@ def reworded(message: str) -> str:
 def _in_flags(message: str, param: str | None) -> str:
     """Replace option names by flags: `kv_budget` by --kv-budget, `weights="int4"` by --weights int4."""
     given = rf'\b({"|".join(_NAMES)})="(\w+)"'
-    message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
-    named = re.sub(r'(?<!")\b[a-z]+(?:_[a-z]+)+\b(?!")', lambda found: _flag(found[0]), message)
+    message = re.sub(given, lambda match: f"{_flag(match[1])} {match[2]}", message)
+    named = re.sub(r'(?<!")\b[a-z]+(?:_[a-z]+)+\b(?!")', lambda match: _flag(match[0]), message)
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 
 

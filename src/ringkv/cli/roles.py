@@ -92,5 +92,5 @@ class RoleOptions:
     @property
     def workers(self) -> tuple[str, ...]:
         """The addresses of the prefill workers."""
-        found = self.prefill.split(",") if self.prefill else ()
-        return tuple(str(Address.parse(one, "--prefill")) for one in found)
+        addresses = self.prefill.split(",") if self.prefill else ()
+        return tuple(str(Address.parse(address, "--prefill")) for address in addresses)

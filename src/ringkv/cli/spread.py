@@ -25,12 +25,12 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     Of a dataclass that is annotated with `Flags` those fields alone are options, and the others have their defaults.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
-    kinds = {name: getattr(one.annotation, "__origin__", one.annotation) for name, one in parameters.items()}
+    kinds = {name: getattr(given.annotation, "__origin__", given.annotation) for name, given in parameters.items()}
     groups = {name: _options(kind, parameters[name].annotation) for name, kind in kinds.items() if is_dataclass(kind)}
     flat = [
         option
-        for name, one in parameters.items()
-        for option in groups.get(name, {name: one.replace(kind=Parameter.KEYWORD_ONLY)}).values()
+        for name, given in parameters.items()
+        for option in groups.get(name, {name: given.replace(kind=Parameter.KEYWORD_ONLY)}).values()
     ]
     flat.sort(key=_is_less_common)
 
@@ -42,7 +42,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     # typer reads the signature and annotations; through __wrapped__ it would find the original command's.
     vars(run).update(__signature__=Signature(flat))
-    run.__annotations__ = {one.name: one.annotation for one in flat}
+    run.__annotations__ = {option.name: option.annotation for option in flat}
     del vars(run)["__wrapped__"]
     return run
 

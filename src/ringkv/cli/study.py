@@ -13,8 +13,8 @@ from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
     from ringkv.evaluation.advice import Advice
-    from ringkv.evaluation.evaluate import Study
     from ringkv.evaluation.offers import Served
+    from ringkv.evaluation.pending import Study
     from ringkv.evaluation.report import Section
 
 
@@ -59,8 +59,8 @@ def print_report(folder: Path, advice: "Advice | None" = None) -> None:
     """Print the report of the answers in a folder, and write it there."""
     from ringkv.evaluation.report import sections, write
 
-    found, out = list(sections(folder, advice)), console()
-    for section in found:
+    parts, out = list(sections(folder, advice)), console()
+    for section in parts:
         if section.rows:
             head = [name if name in ("task", "cache") else f"{name} " for name in section.head]  # numbers to the right
             print_table(head, list(_rows(section)), section.title)
@@ -73,7 +73,7 @@ def print_report(folder: Path, advice: "Advice | None" = None) -> None:
         if section.command:
             out.print(section.command, soft_wrap=True)
         out.print()
-    out.print(f"{write(folder, found)}", soft_wrap=True)
+    out.print(f"{write(folder, parts)}", soft_wrap=True)
 
 
 def _rows(section: "Section") -> Iterator[Sequence[str | Text]]:

@@ -30,7 +30,7 @@ class TokenizedPrompt:
         return sha256(repr(parts).encode()).hexdigest()[:12]
 
     @property
-    def whole(self) -> tuple[int, ...]:
+    def prefilled(self) -> tuple[int, ...]:
         """All tokens that are prefilled: those of the next turn too."""
         return self.tokens + self.following
 
@@ -74,10 +74,10 @@ class PromptBuilder:
         """The prompt up to its question, and the rest with the first words of the answer."""
         if self._template is None or not sample.is_chat:
             return sample.context, sample.question + sample.begin
-        whole = self._template.render([{"role": "user", "content": sample.context + sample.question}])
+        text = self._template.render([{"role": "user", "content": sample.context + sample.question}])
         question = sample.question.rstrip()  # templates may trim a message
-        at = whole.rindex(question) if question else len(whole)
-        return whole[:at], whole[at:] + sample.begin
+        start = text.rindex(question) if question else len(text)
+        return text[:start], text[start:] + sample.begin
 
     @cached_property
     def _template(self) -> ChatTemplate | None:

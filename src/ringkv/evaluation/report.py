@@ -13,7 +13,6 @@ from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.outcome import LEGEND, WORDS, outcome
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
-from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.verdict import Comparison, compare
 from ringkv.plan.units import show_bytes
 
@@ -58,9 +57,9 @@ def sections(folder: Path, advice: Advice | None = None) -> Iterator[Section]:
     path = folder / journal.NAME
     records = list(journal.read(path))
     comparisons = compare(records)
-    for found in comparisons:
-        lines = [Item(one.cell, sentences.line(one), one.outcome) for one in found.verdicts]
-        yield Section(sentences.headline(found), sentences.of_full(found), lines)
+    for comparison in comparisons:
+        lines = [Item(verdict.cell, sentences.line(verdict), verdict.outcome) for verdict in comparison.verdicts]
+        yield Section(sentences.headline(comparison), sentences.of_full(comparison), lines)
     if failed := list(failures(records)):
         yield Section(f"{sum(bool(record.error) for record in records):,} answers failed", items=failed)
     for title, text, scores in (
@@ -77,7 +76,7 @@ def write(folder: Path, parts: Iterable[Section]) -> Path:
     """Write the sections as DIR/report.md, and return its path."""
     about = journal.about(folder / journal.NAME)
     settings = [f"{name} {value}" for name, value in about.items() if name not in ("model", "usual", "sessions")]
-    machines = [f"{one.get('machine')}, ringkv {one.get('version')}" for one in about["sessions"]]
+    machines = [f"{session.get('machine')}, ringkv {session.get('version')}" for session in about["sessions"]]
     title = f"# {about.get('model')}: what compression costs"
     text = [title, f"{'; '.join([', '.join(['greedy', *settings]), *machines])}.", *map(_markdown, parts)]
     (folder / NAME).write_text("\n\n".join(text) + "\n", encoding="utf-8")
@@ -107,15 +106,14 @@ def failures(records: Sequence[Record]) -> Iterator[Item]:
 
 def row(score: CellScore) -> tuple[str, ...]:
     """Return the cells of a row with `HEAD`."""
-    is_loss = _is_loss(score)
-    place = "" if is_loss else sentences.PLACES[score.place]
+    place = "" if score.is_loss else sentences.PLACES[score.place]
     averages = (f"{100 * score.kept:.0f}%", f"{score.output_tokens:,.0f}") if score.count else ("", "")
     return (
         f"{score.task}{place}{'' if score.length is None else f', {score.length:,}'}",
         score.cell,
         str(score.count),
-        "failed" if score.mean is None else f"{score.mean:.2f}" if is_loss else f"{score.mean:.1f}",
-        _difference(score, "%" if is_loss else ""),
+        "failed" if score.mean is None else f"{score.mean:.2f}" if score.is_loss else f"{score.mean:.1f}",
+        _difference(score, "%" if score.is_loss else ""),
         *averages,
         f"{score.ring_wraps:.1f}" if score.ring_wraps else "",
     )
@@ -131,17 +129,13 @@ def _difference(score: CellScore, unit: str) -> str:
 
 
 def _outcome(score: CellScore) -> str:
-    return outcome(score.over_full, score.count, more_is_better=not _is_loss(score)) if score.over_full else ""
+    return outcome(score.over_full, score.count, more_is_better=not score.is_loss) if score.over_full else ""
 
 
-def _is_loss(score: CellScore) -> bool:
-    return score.task in TASKS and TASKS[score.task].is_loss
-
-
-def _costs(found: Sequence[Cost]) -> Iterator[Section]:
+def _costs(measured: Sequence[Cost]) -> Iterator[Section]:
     """Yield a table for each prompt, number of requests and engine, within which costs are comparable."""
     tables = defaultdict(list)
-    for cost in found:
+    for cost in measured:
         if cost.step:
             engine = f" ({cost.engine})" if cost.engine else ""
             title = f"costs of a prompt of {cost.prompt:,} tokens; steps of {cost.requests} requests{engine}"
@@ -168,7 +162,7 @@ def _next(comparisons: Sequence[Comparison]) -> Iterator[Section]:
     """Yield what to run after a study without advice."""
     if not comparisons:
         text = "Nothing can be compared, because the full cache has no answers. Add full to --policies."
-    elif any(verdict.outcome == "few" for found in comparisons for verdict in found.verdicts):
+    elif any(verdict.outcome == "few" for comparison in comparisons for verdict in comparison.verdicts):
         text = "Run the same command with a larger --count. Only new prompts are answered."
     else:
         text = "Run the same command with --advise. It prints the `ringkv serve` command that takes the fewest bytes."

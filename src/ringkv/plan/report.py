@@ -11,11 +11,9 @@ from ringkv.base.page_counts import entries_read
 from ringkv.base.ranks import AttentionParallel
 from ringkv.base.wanted import Start
 from ringkv.models.config import load_config, parse_config
-from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.checks import at_least
+from ringkv.plan.checks import at_least, attention_parallel
 from ringkv.plan.choose_kv import choose_kv, whole_pages
-from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots
-from ringkv.plan.expert_costs import ExpertCosts, expert_costs
+from ringkv.plan.engine_footprint import reserve_on
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
@@ -31,11 +29,10 @@ from ringkv.plan.footprint import (
     weight_bytes,
     window_bytes,
 )
-from ringkv.plan.in_chunks import DEFAULT_CHUNK, in_chunks
 from ringkv.plan.kv_settings import SlotSettings
 from ringkv.plan.options import Options
-from ringkv.plan.places import reserve_on
-from ringkv.plan.prefill_workspace import prefill_workspace
+from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, in_chunks, prefill_workspace
+from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, Machine, divided_slots, expert_costs
 from ringkv.plan.shapes import Shape, known
 from ringkv.plan.slot_format import slot_format, with_residents
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
@@ -75,11 +72,8 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, shape: Shape, request: PlanRequest) -> "Sizes":
         """Raises `InvalidRequest` for a field that is out of range for the shape."""
-        tokens = at_least(1, "tokens", request.tokens, shape.context)
-        prompt = at_least(1, "prompt_tokens", request.prompt_tokens, tokens)
-        for name, value, most in (("tokens", tokens, shape.context), ("prompt_tokens", prompt, tokens)):
-            if value > most:
-                raise InvalidRequest(f"{name} is {value:,}; {shape.name} takes at most {most:,} here", name)
+        tokens = at_least(1, "tokens", request.tokens, shape.context, shape.context, f"the context of {shape.name}")
+        prompt = at_least(1, "prompt_tokens", request.prompt_tokens, tokens, tokens, "the longest request")
         reserve = request.reserve
         return cls(
             tokens,
@@ -264,8 +258,8 @@ def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) 
     staged = _staged(shape, kv, sizes, request.prefill_workspace)
     if slots.pages:
         output = sizes.tokens - sizes.prompt
-        every = min(shape.context, staged.tokens // sizes.lanes + output)  # the prompt in whole chunks
-        entries = whole_pages(every, slots.pages.size)
+        entries = min(shape.context, staged.tokens // sizes.lanes + output)  # the prompt in whole chunks
+        entries = whole_pages(entries, slots.pages.size)
     else:
         entries = sizes.tokens if kv.policy == "full" else min(kv.budget or 0, sizes.tokens)
     slots = with_residents(slots, request.kv_tier, device, kv, entries)

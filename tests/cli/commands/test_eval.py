@@ -159,7 +159,7 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
         (["--policies", "snap"], "policies is 'snap'; it must be one of full, streaming"),
         (["--budgets", "half"], "budget 'half' is neither a share of the prompt, such as 4x"),
         (["--question", "before"], "question is 'before'; it must be one of inside, after"),
-        (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
+        (["--lengths", "4k"], "lengths is 4,096; it must be at most 2,048, the model's context"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
         (["--json"], "--json prints what --advise found; add --advise"),

@@ -200,7 +200,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
         ),
         (["--memory", "lots"], "--memory is 'lots'; write bytes such as"),
         (["--tokens", "many"], "invalid value for '--tokens': give a whole number, such as"),
-        (["--tokens", "9k"], "--tokens is 9,216; smollm2 takes at most 8,192"),
+        (["--tokens", "9k"], "--tokens is 9,216; it must be at most 8,192, the context of smollm2"),
         (["--kv-budget", "0"], "--kv-budget is 0; it must be at least 1"),
         (["--kv-budget", "9", "--kv-compression", "4"], "--kv-budget 9 and --kv-compression 4 both set the budget"),
         (["--tp", "4"], "3 key-value heads cannot be divided over 4 ranks; use at most 3, or a multiple"),

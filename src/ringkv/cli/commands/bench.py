@@ -83,18 +83,18 @@ def bench(
         workload, folder = Workload(prompt, output, rounds), locate(model, progress)
         memory = available_bytes(), free_bytes(engine.device)
         planned = folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory
-        found: Comparison | Profile
+        measured: Comparison | Profile
         if trace is None:
             from ringkv.bench.compare import compare
 
-            found = replace(compare(plan_pair(*planned), workload, progress, limit), model=model)
-            show = partial(print_comparison, found)
+            measured = replace(compare(plan_pair(*planned), workload, progress, limit), model=model)
+            show = partial(print_comparison, measured)
         else:
             from ringkv.bench.profile import profile
 
-            found = profile(plan_engine(*planned), workload, trace, progress)
-            show = partial(print_profile, found)
+            measured = profile(plan_engine(*planned), workload, trace, progress)
+            show = partial(print_profile, measured)
     if as_json:
-        print_json(found)
+        print_json(measured)
     else:
         show()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES
-from ringkv.cli.counts import parse_count
-from ringkv.cli.options import MODEL_NAME, SWITCH, ModelName, StudyOptions, option
+from ringkv.cli.options import MODEL_NAME, SWITCH, ModelName, StudyOptions, option, parse_count
 from ringkv.cli.output import print_json, print_stderr
 from ringkv.cli.study import advise_study, find_served, print_report
 from ringkv.evaluation.advice import MOST_LOST
@@ -20,8 +19,8 @@ from ringkv.llm.show_progress import show_progress
 from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
-    from ringkv.evaluation.evaluate import Study
     from ringkv.evaluation.offers import Served
+    from ringkv.evaluation.pending import Study
 
 SLOTS = 8
 FULL = "full"
@@ -164,7 +163,7 @@ class EvalOptions:
         A user's own prompts are as long as they are, unless lengths are given.
         """
         from ringkv.evaluation.cells import crossed
-        from ringkv.evaluation.evaluate import Study
+        from ringkv.evaluation.pending import Study
         from ringkv.plan.choose_kv import settings
 
         usual = served.usable(ADVISED) if served and self.policies is None else COMPARED

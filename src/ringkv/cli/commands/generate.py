@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringkv.cli.answering import cut_short, follow
-from ringkv.cli.loading import load
 from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
 from ringkv.cli.output import in_pieces, print_json, print_stderr
 from ringkv.cli.prompts import read_prompt, stream_answer
@@ -51,9 +50,11 @@ def generate(
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
         cat main.py | ringkv generate --model qwen2.5-coder-1.5b --raw --prompt -
     """
+    from ringkv.llm.llm import LLM
+
     text = read_prompt(question, document.prompt, document.prompt_file)
     with show_progress() as progress:
-        llm = load(model, engine, progress)
+        llm = LLM(model, on_progress=progress, **vars(engine))
         pieces = stream_answer(
             llm,
             text,

@@ -1,18 +1,37 @@
-"""divided_slots: slots of latents that N ranks divide. Slot s is on rank s % N.
+"""rank_costs: what N ranks hold and read of experts, and the slots of latents that they divide.
 
-A latent has no heads to divide, so ranks divide the batch (SnapStream, arXiv 2511.03092, section 5). Each rank has all
-staging, and samples every slot's token.
+Experts under tensor and under expert parallel, with E experts and S slots that decode together:
+
+p                = distinct_share          of the experts that some slot chooses
+tensor parallel    E x p x expert / N      read by each rank in a decode step, on average
+expert parallel    busiest x expert        a step waits for the rank with the most chosen experts; `busiest` is the mean
+                                           of the largest of N binomials of E / N experts with probability p
+exchanged          S x hidden x 4          bytes of the float32 sum after a layer's experts, the same under both; one
+                                           rank exchanges nothing, and its read is E x p x expert
+
+A latent has no heads to divide, so ranks divide the batch (SnapStream, arXiv 2511.03092, section 5): slot s is on rank
+s % N. Each rank has all staging, and samples every slot's token.
 
 slots = N x floor((memory - reserve - weights - staging) / (slot + N x sampler))
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, comb
 from typing import NamedTuple
 
 from ringkv.base.kv import KVChoice
-from ringkv.plan.footprint import Footprint, Staged, sampler_bytes, slot_bytes, staging_bytes, weight_bytes
-from ringkv.plan.shapes import Shape
+from ringkv.plan.footprint import (
+    Footprint,
+    Staged,
+    bits_of,
+    distinct_share,
+    sampler_bytes,
+    slot_bytes,
+    staging_bytes,
+    weight_bytes,
+)
+from ringkv.plan.shapes import ExpertShape, Shape
 
 COMPRESSION = 4  # of the paper's caches
 
@@ -89,3 +108,38 @@ def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str) -> Divided
 
     full, compressed = PAPER[tokens]
     return DividedSlots(tokens, weights, staging, (cache(tokens, full), cache(tokens // COMPRESSION, compressed)))
+
+
+@dataclass(frozen=True)
+class ExpertCosts:
+    """Bytes of one rank. tensor, expert: under tensor parallel, under expert parallel."""
+
+    slots: int
+    tensor_bytes: int  # of experts that the rank holds
+    expert_bytes: int
+    tensor_read: int  # by a decode step of `slots` slots
+    expert_read: int
+    exchanged: int  # in each layer with experts
+
+
+def expert_costs(experts: ExpertShape, stored: str, ranks: int, slots: int) -> ExpertCosts:
+    """Return the costs of the largest of so many ranks."""
+    expert = experts.elements * bits_of(stored).layers / 8 / experts.count  # of one expert, in all layers
+    likely, most = distinct_share(experts.chosen, experts.count, slots), ceil(experts.count / ranks)
+    return ExpertCosts(
+        slots=slots,
+        tensor_bytes=ceil(expert * experts.count / ranks),
+        expert_bytes=ceil(expert * most),
+        tensor_read=ceil(expert * experts.count * likely / ranks),
+        expert_read=ceil(expert * busiest(most, likely, ranks)),
+        exchanged=slots * experts.hidden * 4 if ranks > 1 else 0,
+    )
+
+
+def busiest(experts: int, likely: float, ranks: int) -> float:
+    """Return the mean of the largest number of chosen experts that one of so many ranks has, of `experts` each."""
+    total, below = 0.0, 0.0
+    for n in range(experts):
+        below += comb(experts, n) * likely**n * (1 - likely) ** (experts - n)
+        total += 1 - min(1.0, below) ** ranks
+    return total
