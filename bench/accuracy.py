@@ -7,7 +7,7 @@
     python -m bench.accuracy --scores                     write the scores of all answers to accuracy.csv
 
 Scored answers are stored in bench/results/accuracy/NAME.jsonl.xz without their texts, because some quote data that we
-may not copy. While a study runs, its journal and HTML report are in the cache folder. A study resumes where it stopped,
+may not copy. While a study runs, its journal and report are in the cache folder. A study resumes where it stopped,
 also on another machine; the journal lists the machines.
 """
 
@@ -26,8 +26,7 @@ from bench.results import RESULTS, table
 from bench.studies import OPTIONS_OF, STUDIES
 from ringkv.evaluation.evaluate import Study, evaluate
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.report.page import write
-from ringkv.evaluation.report.rows import HEAD, row
+from ringkv.evaluation.report import HEAD, row, sections, write
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.folders import cache_dir
@@ -57,7 +56,7 @@ def main() -> None:
         pack(args.study, folder)
     if not args.estimate:
         print(means(records(args.study)))
-        print(write(folder))
+        print(write(folder, sections(folder)))
 
 
 def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
@@ -70,7 +69,7 @@ def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
 
 def means(answers: Sequence[Record]) -> str:
     """Return the table of means over a study's tasks, or the one task's figures."""
-    return table(HEAD, [row(one).cells for one in group_scores(answers) or task_scores(answers)])
+    return table(HEAD, [row(one) for one in group_scores(answers) or task_scores(answers)])
 
 
 def scores(studies: Sequence[str]) -> str:

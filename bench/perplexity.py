@@ -30,7 +30,7 @@ from bench.peers.weights import MAKERS
 from bench.results import keep, table
 from ringkv.models.config import load_config
 from ringkv.plan.options import Options
-from ringkv.plan.shapes import parameters
+from ringkv.plan.shapes import Shape
 from ringkv.residency.locate import locate
 from ringkv.residency.pull import pull
 from ringkv.text.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ def main() -> None:
 def measure(model: str, args: argparse.Namespace) -> Iterator[WeightsFigure]:
     """Measure our weight dtypes, then the other engines'."""
     text = windows(model, args.text, args.tokens)
-    count = parameters(load_config(locate(model)))
+    count = Shape.of(load_config(locate(model)), model).parameters
     sixteen: dict[str, float] = {}
     runs = [("ringkv", dtype) for dtype in args.ours]
     runs += [(engine, dtype) for engine in args.theirs for dtype in PEERS[engine].weights]

@@ -70,11 +70,9 @@ def test_the_source_distribution_has_the_web_pages_sources_and_nothing_that_is_m
 
 def test_the_wheel_opens_its_data_files_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
     code = """
-from jinja2 import Environment, PackageLoader
 from ringkv.kernels.native import SOURCES
 from ringkv.plan.shapes import names
 from ringkv.residency.catalogue import catalogue
-Environment(loader=PackageLoader("ringkv.evaluation.report")).get_template("page.html")
 assert names() and list(SOURCES.glob("*.cpp")) and catalogue()
 print(SOURCES)
 """

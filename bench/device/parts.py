@@ -30,7 +30,7 @@ def probe(scale: Scale, write: Write, _: str) -> None:
     """Measure bandwidth by several ways to stream through memory."""
     device = scale.torch_device
     write("memory", free=scale.free_memory())
-    for way in read_cases(scale.probe_bytes)(device):
+    for way in read_cases(scale.probe_bytes, device):
         write("bandwidth", way=way.name, rate=way.amount / seconds_of(way.run, device, repeats=8))
 
 
@@ -122,10 +122,10 @@ def planned(scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneForma
     shape = Shape.of(scale.config, scale.model)
     request = PlanRequest(
         tokens=scale.prompt,
-        budget=budget,
+        kv_budget=budget,
         dtype=scale.dtype,
         kv_format=kv_format,
-        weights_dtype=scale.dtype,
+        weights=scale.dtype,
         memory=scale.free_memory(),
         bandwidth=bandwidth,
         reserve=scale.reserve,

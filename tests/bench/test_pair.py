@@ -6,9 +6,8 @@ import pytest
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.pair import Workload, plan_engine, plan_pair
 from ringkv.bench.probe import PROBE_BYTES
-from ringkv.plan.engine_footprint import RESERVE, engine_footprint
+from ringkv.plan.engine_footprint import GPU_RESERVE, RESERVE, engine_footprint
 from ringkv.plan.options import Options
-from ringkv.plan.places import GPU_RESERVE
 from tests.plan.models import SMOLLM2
 
 GB = 10**9

@@ -1,11 +1,10 @@
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from ringkv.bench import probe as module
-from ringkv.bench.probe import Ceiling, Machine, Probe, ProbeCase, matrix_cases, read_cases, seconds
+from ringkv.bench.probe import Ceiling, Machine, ProbeCase, matrix_cases, raise_rates, read_cases, seconds
 from ringkv.plan.floor import Rates
 
 CPU = torch.device("cpu")
@@ -18,20 +17,17 @@ def test_a_call_is_timed_in_seconds() -> None:
 def test_a_run_never_lowers_a_rate() -> None:
     pauses = iter([0.03, 0.03, 0.03, 0.001, 0.001, 0.001, 0.05, 0.05, 0.05])
 
-    def cases(device: torch.device) -> Iterator[ProbeCase]:
-        yield ProbeCase("sleep", 1.0, lambda: time.sleep(next(pauses)))
-
-    probe, seen = Probe(cases, CPU), []
+    case, rates, seen = ProbeCase("sleep", 1.0, lambda: time.sleep(next(pauses))), dict[str, float](), []
     for _ in range(3):
-        probe.run()
-        seen.append(probe.rates["sleep"])
+        raise_rates(rates, [case], CPU)
+        seen.append(rates["sleep"])
     assert seen[0] <= 1 / 0.03
     assert seen[0] < seen[1] == seen[2] <= 1 / 0.001
 
 
 def test_every_read_case_touches_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "can_pack", lambda weight: True)  # without a C++ compiler, the reference unpacks
-    found = {case.name: case.run() for case in read_cases(1 << 20)(CPU)}
+    found = {case.name: case.run() for case in read_cases(1 << 20, CPU)}
     for name, rows in (("linear of 1 row", 1), ("our linear of 1 row", 1), ("our linear of 4 rows", 4)):
         assert torch.equal(found[name], torch.full((rows, 128), 4096, dtype=torch.bfloat16))  # type: ignore[arg-type]
     assert found["matrix times vector"].tolist() == [4096.0] * 128  # type: ignore[attr-defined]

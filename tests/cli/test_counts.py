@@ -2,7 +2,7 @@ import pytest
 from typer import BadParameter
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.cli.counts import parse_count, token_count
+from ringkv.cli.options import parse_count, token_count
 
 
 @pytest.mark.parametrize(
@@ -10,10 +10,6 @@ from ringkv.cli.counts import parse_count, token_count
 )
 def test_counts_take_a_suffix_and_separators(text: str, count: int) -> None:
     assert parse_count(text, "tokens") == count
-
-
-def test_none_stays_none() -> None:
-    assert parse_count(None, "tokens") is None
 
 
 @pytest.mark.parametrize("text", ["", "k", "1x", "-5", "1 2"])

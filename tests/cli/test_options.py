@@ -1,11 +1,13 @@
 from dataclasses import fields
+from typing import Any, get_args
 
-import pytest
+import typer
+from typer.testing import CliRunner
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.options import ConversationOptions, EngineOptions, Sampling, ServingOptions
-from ringkv.plan.options import AUTO, Options
+from ringkv.cli.spread import spread
+from ringkv.plan.options import Options
 
 RANKS = {"tensor_parallel", "expert_parallel", "attention_parallel"} | {
     "nnodes",
@@ -15,43 +17,45 @@ RANKS = {"tensor_parallel", "expert_parallel", "attention_parallel"} | {
 }
 
 
-def names(kind: type) -> set[str]:
-    return {one.name for one in fields(kind)}
+def names(group: Any) -> set[str]:
+    _, flags = get_args(group)
+    return set(flags)
+
+
+def sampled(*arguments: str) -> SamplingParams | str:
+    """Return the parameters that a command line sets, or the error's text."""
+    made: list[SamplingParams] = []
+
+    def command(*, sampling: Sampling) -> None:
+        made.append(sampling)
+
+    app = typer.Typer()
+    app.command()(spread(command))
+    ended = CliRunner().invoke(app, arguments)
+    return str(ended.exception) if ended.exit_code else made[0]
 
 
 def test_every_engine_option_has_a_flag_except_two_for_programs() -> None:
-    assert names(Options) - names(ServingOptions) == {"chunk", "lanes"}
-    assert names(ServingOptions) - names(Options) == {"model"}
+    assert {one.name for one in fields(Options)} - names(ServingOptions) == {"chunk", "lanes"}
     assert names(ServingOptions) - names(ConversationOptions) == {"max_step"} | RANKS
 
 
 def test_only_conversations_have_a_prefix_store_and_turns() -> None:
     assert names(ConversationOptions) - names(EngineOptions) == {"kv_turns", "prefix_store"}
-    assert ConversationOptions().options() == Options(slots=1, prefix_store=AUTO)
 
 
-def test_options_that_are_not_set_are_left_open() -> None:
-    assert EngineOptions().options() == Options(slots=1)
-
-
-def test_options_that_are_set_are_passed_on() -> None:
-    result = EngineOptions(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
-    wanted = Options(kv_budget=7, kv_recent="50%", kv_elastic=False, prompt_tokens=9, slots=3, dtype="float32")
-    assert result.options(slots=8) == wanted
-
-
-def test_a_command_has_its_own_default_for_slots() -> None:
-    assert EngineOptions().options(slots=8).slots == 8
+def test_a_command_fills_in_what_is_left_open() -> None:
+    assert Options().filled(slots=8, kv_budget=None) == Options(slots=8)
+    assert Options(slots=0).filled(slots=8) == Options(slots=0)
 
 
 def test_sampling_without_options_is_the_default_sampling() -> None:
-    assert Sampling().params() == SamplingParams()
+    assert sampled() == SamplingParams()
 
 
 def test_stop_strings_arrive_in_order() -> None:
-    assert Sampling(stop=["b", "a"]).params().stop == ("b", "a")
+    assert sampled("--stop", "b", "--stop", "a") == SamplingParams(stop=("b", "a"))
 
 
 def test_a_sampling_option_out_of_range_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="top_p is 2"):
-        Sampling(top_p=2.0).params()
+    assert "top_p is 2" in str(sampled("--top-p", "2"))

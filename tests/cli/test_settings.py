@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from ringkv.cli.options import ConversationOptions
 from ringkv.cli.spread import spread
-from ringkv.plan.options import AUTO, Options
+from ringkv.plan.options import Options
 
 
 def typed(*arguments: str) -> Options:
@@ -16,7 +16,7 @@ def typed(*arguments: str) -> Options:
     made: list[Options] = []
 
     def command(*, engine: ConversationOptions) -> None:
-        made.append(engine.options())
+        made.append(engine)
 
     app = typer.Typer()
     app.command()(spread(command))
@@ -44,4 +44,4 @@ def typed(*arguments: str) -> Options:
     ],
 )
 def test_flags_become_options(arguments: tuple[str, ...], options: dict[str, Any]) -> None:
-    assert typed(*arguments) == Options(slots=1, prefix_store=AUTO, **options)
+    assert typed(*arguments) == Options(**options)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringkv.evaluation.agreement import scored
 from ringkv.evaluation.journal import Record
+from ringkv.evaluation.run import scored
 
 
 def record(sample: str, cell: str, text: str, score: float | None = 0.0, task: str = "agreement") -> Record:

@@ -91,7 +91,8 @@ def test_what_an_offer_holds_and_reads_is_what_the_plan_says(served: Served, tmp
     shape = Shape.of(served.config, "tiny")
     for one, cell in zip(offers(on_disk, cells, answers({}, cells=cells)), cells, strict=True):
         pages = {"kv_page": 16, "kv_tier": str(tmp_path)} if cell.choice.reads_pages else {}
-        request = PlanRequest(tokens=2048, prompt_tokens=1024, kv=cell.choice, budget=256, dtype="float32", **pages)
+        options = {"kv_policy": cell.choice.policy, "kv_budget": None if cell.budget is None else 256, **pages}
+        request = PlanRequest(tokens=2048, prompt_tokens=1024, dtype="float32", **options)
         row = report(shape, request).rows[-1]
         assert one.slot_bytes == row.slot_bytes + row.file_bytes
         assert one.read_bytes == row.step_bytes - read_bytes(shape, "bfloat16"), one.cell

@@ -24,7 +24,7 @@ def test_a_question_inside_or_after_makes_the_same_tokens(folder):
     assert bytes(token for token in after.forced if token < 256) == b"\n\nWhat? It"
     assert prompts.count_tokens(SAMPLE) == len(inside.tokens)
     following = prompts.make(SAMPLE, "next")
-    assert (following.tokens, following.following, following.whole) == (after.tokens, after.forced, inside.tokens)
+    assert (following.tokens, following.following, following.prefilled) == (after.tokens, after.forced, inside.tokens)
     assert len({inside.digest, after.digest, following.digest}) == 3
 
 

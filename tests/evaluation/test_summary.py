@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 import pytest
 
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.summary import depths, group_scores, task_scores
+from ringkv.evaluation.summary import group_scores, task_scores
 
 
 def record(task: str, sample: int, cell: str, score: float | None, **more) -> Record:
@@ -66,11 +66,3 @@ def test_each_task_has_the_same_weight_in_a_groups_mean():
     full, ours = group_scores(records)
     assert (full.mean, ours.mean, ours.over_full.mean, ours.count) == (100, 50, -50, 10)
     assert ours.task == "ruler, mean of 2 tasks"
-
-
-def test_needles_are_grouped_by_depth_and_length():
-    records = [
-        record("niah_single_2", place, "full", score, facts={"depth": 0.5, "length": 4096})
-        for place, score in enumerate([1, 0])
-    ]
-    assert list(depths(records)) == [("full", "inside", {(0.5, 4096): 50.0})]

@@ -9,8 +9,7 @@ import pytest
 
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.sentences import headline, line, of_full
-from ringkv.evaluation.tasks.catalogue import TASKS
-from ringkv.evaluation.tasks.kinds import KINDS
+from ringkv.evaluation.tasks.catalogue import KINDS, TASKS
 from ringkv.evaluation.verdict import Comparison, compare
 
 HELD = {"full": 1000, "snapkv 4x": 250, "snapstream 2x": 500, "snapstream 4x": 250, "streaming 4x": 250}

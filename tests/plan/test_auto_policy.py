@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.plan.auto_policy import LASTING, Attempt, Decision, decide
+from ringkv.plan.auto_policy import settled
 from ringkv.plan.engine_footprint import engine_footprint
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import Wanted, resolve_all
 from tests.plan.models import QWEN, SMOLLM2
-from tests.plan.resolved import DEEPSEEK, resolved
+from tests.plan.resolved import DEEPSEEK, DIRECTORY, resolved
 
 
 @pytest.mark.parametrize(("options", "policy"), [({}, "full"), ({"kv_budget": 1024}, "arkvale")])
@@ -35,7 +35,8 @@ def test_a_tier_is_for_arkvale_whatever_fits(tmp_path: Path) -> None:
     need = engine_footprint(SMOLLM2, resolved(slots=4, kv_policy="arkvale", kv_tier=str(tmp_path))).total(4)
     found = resolved(slots=4, kv_policy="auto", kv_tier=str(tmp_path), memory=need)
     assert (found.kv.policy, found.kv_tier) == ("arkvale", tmp_path)
-    assert decide(Attempt("arkvale", "no memory"), has_pages=True).policy == "arkvale"
+    paged = Options(kv_policy="auto", kv_tier=str(tmp_path))
+    assert settled(DIRECTORY, SMOLLM2, paged, {"host": 0})[0].kv_policy == "arkvale"
 
 
 def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
@@ -95,19 +96,3 @@ def test_the_prefix_store_of_another_model_is_dropped_before_a_model_evicts() ->
 def test_an_option_that_is_wrong_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="dtype"):
         resolved(kv_policy="auto", dtype="int3")
-
-
-def test_the_rule_alone() -> None:
-    assert decide(Attempt("full", None), has_pages=False) == Decision(
-        "full", "every token fits in memory, so nothing is evicted"
-    )
-    assert decide(Attempt("arkvale", "too large"), has_pages=True).policy == "arkvale"
-    assert "only arkvale has" in decide(Attempt("arkvale", None), has_pages=True).why
-    assert decide(Attempt("full", "too large"), has_pages=False) == Decision(
-        "snapstream", "full is not possible: too large"
-    )
-    assert decide(Attempt("full", None), False, Attempt("snapstream", None)).settings == {}
-    assert decide(Attempt("full", "too large"), False, Attempt("snapstream", None)).settings == LASTING
-    assert decide(Attempt("full", "too large"), False, Attempt("snapstream", "no words")) == Decision(
-        "snapstream", "full is not possible: too large; kv_select kvzip is not possible either: no words"
-    )

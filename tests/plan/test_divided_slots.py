@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringkv.plan.divided_slots import Machine, divided_slots, is_divided
+from ringkv.plan.rank_costs import Machine, divided_slots
 from ringkv.plan.shapes import known
 
 GB, GiB = 10**9, 1 << 30
@@ -61,4 +61,4 @@ def test_two_sockets_hold_int8_weights_and_eighteen_full_contexts_each() -> None
     [("deepseek-r1", 16, True), ("deepseek-r1", 1, False), ("llama-3.1-8b", 2, False)],
 )
 def test_only_several_ranks_with_latents_divide_slots(name: str, ranks: int, divided: bool) -> None:
-    assert is_divided(known(name), ranks) == divided
+    assert bool(divided_slots(known(name), Machine(ranks, 64 * GB))) == divided

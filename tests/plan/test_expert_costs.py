@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ringkv.plan.expert_costs import busiest, expert_costs
+from ringkv.plan.rank_costs import busiest, expert_costs
 from ringkv.plan.shapes import ExpertShape, known
 
 R1 = 58 * 3 * 7168 * 2048  # elements of one expert, in all layers that have some

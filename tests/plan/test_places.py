@@ -7,10 +7,9 @@ import pytest
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit
-from ringkv.plan.engine_footprint import RESERVE
+from ringkv.plan.engine_footprint import GPU_RESERVE, RESERVE
 from ringkv.plan.footprint import sampler_bytes
 from ringkv.plan.options import Options
-from ringkv.plan.places import GPU_RESERVE
 from ringkv.plan.resolve import Wanted, resolve, resolve_all
 from tests.plan.models import LLAMA_8B, SMOLLM2
 

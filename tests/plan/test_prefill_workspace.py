@@ -34,7 +34,7 @@ def test_a_workspace_is_whole_chunks_and_none_if_every_prompt_fits() -> None:
 
 
 def test_a_workspace_leaves_room_for_more_slots_in_the_same_memory() -> None:
-    request = PlanRequest(tokens=131_072, budget=2048, memory=10**11)
+    request = PlanRequest(tokens=131_072, kv_budget=2048, memory=10**11)
     full, bounded = (
         report(find_shape("llama-3.1-8b"), PlanRequest(**{**vars(request), "prefill_workspace": one}))
         for one in (None, 8192)

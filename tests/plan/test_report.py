@@ -21,7 +21,7 @@ def llama(request: PlanRequest) -> Report:
 
 
 def test_llama_8b_in_80_gigabytes_has_2_full_contexts_and_169_compressed() -> None:
-    plan = llama(PlanRequest(memory=80 * GB))
+    plan = llama(PlanRequest(reserve=0, memory=80 * GB))
     token, weights = 131_072, 16_060_522_496
     queries = 32 * 32 * 32 * 128 * 2  # of the last 32 tokens, in 32 layers of 32 heads
     staging = 131_072 * token + queries
@@ -49,7 +49,7 @@ def test_sixteen_ranks_hold_as_many_slots_of_deepseek_r1_as_the_paper_says(
     tokens: int, budget: int, full: int, compressed: int
 ) -> None:
     """Batches of SnapStream (arXiv 2511.03092). Each rank has 9.5 GB for its own slots, and samples all tokens."""
-    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=tokens, budget=budget)
+    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=tokens, kv_budget=budget, reserve=0)
     fixed = report(shape, asked)
     memory = fixed.weight_bytes + fixed.staging_bytes + 9_500_000_000
     for row, slots in enumerate((full, compressed)):
@@ -58,7 +58,7 @@ def test_sixteen_ranks_hold_as_many_slots_of_deepseek_r1_as_the_paper_says(
 
 
 def test_ranks_divide_the_slots_of_deepseek_r1_unless_they_divide_the_heads() -> None:
-    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=131_072, memory=60 * GB)
+    shape, asked = known("deepseek-r1"), PlanRequest(tensor_parallel=16, tokens=131_072, memory=60 * GB, reserve=0)
     slots, heads = report(shape, asked), report(shape, replace(asked, attention_parallel="heads"))
     assert (slots.attention_parallel, heads.attention_parallel) == ("slots", "heads")
     assert slots.token_bytes == heads.token_bytes == 70_272  # staged by every rank
@@ -83,7 +83,7 @@ def test_the_slots_of_a_model_without_latents_are_not_divided() -> None:
 
 
 def test_a_step_reads_the_weights_and_every_slots_entries_at_the_memorys_pace() -> None:
-    plan = llama(PlanRequest(memory=80 * GB, bandwidth=2 * 10**12))
+    plan = llama(PlanRequest(reserve=0, memory=80 * GB, bandwidth=2 * 10**12))
     full = plan.rows[0]
     read = 7_504_924_672 * 2 + 2 * 17_179_869_184
     assert full.step_bytes == read
@@ -96,7 +96,7 @@ def test_a_step_of_a_mixture_reads_the_experts_that_its_slots_are_expected_to_ch
     """Mixtral: a token leaves out 6 of 8 experts, two tokens 8 x (3/4)^2 = 4.5, so they read 3.5; sixteen read 7.92."""
     expert, norms = 32 * 3 * 4096 * 14336, 65 * 4096
     others = 32 * (4096 * (2 * 4096 + 2 * 1024) + 8 * 4096) + 32_000 * 4096 + norms
-    asked = PlanRequest(tokens=32_768, budget=2048, tensor_parallel=ranks, bandwidth=10**12)
+    asked = PlanRequest(tokens=32_768, kv_budget=2048, tensor_parallel=ranks, bandwidth=10**12, reserve=0)
     shape = known("mixtral-8x7b")
     alone = report(shape, asked)
     fixed, (full, small) = alone.weight_bytes + alone.staging_bytes, (row.slot_bytes for row in alone.rows)
@@ -120,7 +120,7 @@ def test_a_step_of_many_slots_reads_all_experts_of_deepseek_r1() -> None:
 
 
 def test_without_a_memory_no_slots_are_reported() -> None:
-    row = llama(PlanRequest()).rows[0]
+    row = llama(PlanRequest(reserve=0)).rows[0]
     assert (row.slots, row.step_seconds, row.tokens_per_second) == (None, None, None)
     one_slot = 17_179_869_184 + 128_256 * (14 + TEMPORARIES) + 128_256 // 8
     lane = 17_179_869_184 + 32 * 32 * 32 * 128 * 2
@@ -128,12 +128,14 @@ def test_without_a_memory_no_slots_are_reported() -> None:
 
 
 def test_memory_smaller_than_the_weights_fits_no_slot() -> None:
-    plan = llama(PlanRequest(memory=10 * GB, bandwidth=10**12))
+    plan = llama(PlanRequest(reserve=0, memory=10 * GB, bandwidth=10**12))
     assert [(row.slots, row.tokens_per_second) for row in plan.rows] == [(0, 0.0), (0, 0.0)]
 
 
 def test_slots_in_8_bits_are_smaller_and_more_of_them_fit_beside_plain_staging() -> None:
-    plain, small = (llama(PlanRequest(memory=80 * GB, bandwidth=10**12, kv_format=one)) for one in ("plain", "int8"))
+    plain, small = (
+        llama(PlanRequest(reserve=0, memory=80 * GB, bandwidth=10**12, kv_format=one)) for one in ("plain", "int8")
+    )
     # a byte per element, a scale per vector; the keys' center and four of them in float32
     slot = 32 * 8 * (2 * 2048 * (128 + 4) + 4 * 128 * (1 + 4))
     fixed, sampler = small.weight_bytes + small.staging_bytes, small.sampler_bytes
@@ -168,12 +170,12 @@ def test_a_planned_slot_has_the_bytes_that_an_engine_allocates(
 
     tiny.save(tmp_path, kind, **(LATENT if kind == "DeepseekV3" else {}))
     limits = build(tiny.config(tmp_path, dtype=dtype, slot_format=SlotFormat(kv_format, skip=skip))).limits
-    request = PlanRequest(budget=limits.capacity, dtype=dtype, kv_format=kv_format, kv_format_skip=skip)
+    request = PlanRequest(kv_budget=limits.capacity, dtype=dtype, kv_format=kv_format, kv_format_skip=skip)
     assert report(find_shape(str(tmp_path)), request).rows[1].slot_bytes == limits.slot_bytes
 
 
 def test_short_requests_need_no_more_entries_than_they_have_tokens() -> None:
-    assert [row.entries for row in llama(PlanRequest(tokens=1000, budget=2048)).rows] == [1000, 1000]
+    assert [row.entries for row in llama(PlanRequest(tokens=1000, kv_budget=2048)).rows] == [1000, 1000]
 
 
 def test_prompts_shorter_than_the_context_stage_less() -> None:
@@ -196,12 +198,12 @@ def test_layers_with_a_sliding_window_stage_a_window_and_a_chunk_of_each_prompt(
         (PlanRequest(tokens=200_000), "tokens"),
         (PlanRequest(tokens=0), "tokens"),
         (PlanRequest(tokens=1000, prompt_tokens=2000), "prompt_tokens"),
-        (PlanRequest(budget=0), "budget"),
+        (PlanRequest(kv_budget=0), "kv_budget"),
         (PlanRequest(lanes=0), "lanes"),
         (PlanRequest(tensor_parallel=0), "tensor_parallel"),
         (PlanRequest(tensor_parallel=12), "tensor_parallel"),
         (PlanRequest(memory=-1), "memory"),
-        (PlanRequest(dtype="int3"), "dtype"),
+        (PlanRequest(dtype="int3"), "dtype"),  # type: ignore[arg-type]
         (PlanRequest(kv_format="int3"), "kv_format"),  # type: ignore[arg-type]
     ],
 )
@@ -212,7 +214,7 @@ def test_a_request_out_of_range_is_refused_by_field(planned: PlanRequest, param:
 
 
 def test_a_report_is_plain_enough_for_json() -> None:
-    plan = llama(PlanRequest(memory=80 * GB))
+    plan = llama(PlanRequest(reserve=0, memory=80 * GB))
     assert json.loads(json.dumps(asdict(plan)))["rows"][1]["slots"] == 169
 
 
@@ -249,7 +251,7 @@ def test_a_gguf_file_is_planned_from_its_metadata_whatever_its_name(tmp_path: Pa
     model = tiny_gguf.tiny_model("Qwen3", head_dim=32)
     shape = find_shape(str(tiny_gguf.write_tiny(tmp_path / "Qwen3-8B-Q4_K_M.gguf", model)))
     assert shape.parameters == sum(tensor.numel() for tensor in model.parameters())
-    assert (shape.name, shape.context, shape.tied) == ("Qwen3-8B-Q4_K_M", 256, False)
+    assert (shape.name, shape.context) == ("Qwen3-8B-Q4_K_M", 256)
 
 
 def test_the_parts_of_a_gguf_are_planned_as_one_file(tmp_path: Path) -> None:

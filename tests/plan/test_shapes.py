@@ -6,8 +6,7 @@ from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.plan.footprint import read_bytes, slot_bytes, token_bytes, weight_bytes, window_bytes
-from ringkv.plan.names import plain_name
-from ringkv.plan.shapes import Shape, configurations, known, names, parameters
+from ringkv.plan.shapes import Shape, configurations, known, names, plain_name
 from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
 
 
@@ -24,7 +23,7 @@ from tests.plan.models import LLAMA_8B, LLAMA_70B, QWEN, QWEN3, SMOLLM2
     ],
 )
 def test_parameters_are_counted_to_the_last(config: ModelConfig, published: int) -> None:
-    assert parameters(config) == published
+    assert Shape.of(config, "").parameters == published
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_declared_parameters_equal_those_of_the_model_in_transformers(
     model_class = getattr(transformers, f"{kind}ForCausalLM")
     model = model_class(model_class.config_class(**settings))
     ours = parse_config({"architectures": [model_class.__name__], **settings, "max_position_embeddings": 4096})
-    assert parameters(ours) == sum(weight.numel() for weight in model.parameters())
+    assert Shape.of(ours, "").parameters == sum(weight.numel() for weight in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """compare: measures a full and a compressed cache in turn in one run, and compares the medians with the floor."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -16,7 +15,6 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
 from ringkv.plan import floor
-from ringkv.plan.floor import Cost
 from ringkv.text.repeat_words import repeat_words
 
 WARM_UP = 3  # output tokens of the first round, which is not counted
@@ -92,40 +90,7 @@ def compare(configs: EnginePair, workload: Workload, progress: Progress = silent
             side.rounds.append(run_round(side.engine, workload.prompt_tokens, workload.output_tokens))
     ceiling = machine.ceiling if machine else None
     full, compressed = (_measured(side, workload, ceiling) for side in sides)
-    return _comparison(configs.full, workload, ceiling, full, compressed)
-
-
-def _measured(side: _Side, workload: Workload, ceiling: Ceiling | None) -> Measured:
-    config, limits, rounds = side.config, side.engine.limits, side.rounds
-    model = load_config(config.model_dir)
-    prefill, first = (median(getattr(one, name) for one in rounds) for name in ("prefill", "first_token"))
-    step = median(seconds for one in rounds for seconds in one.steps)
-    prompt = floor.prefill(model, workload.prompt_tokens, limits.entry_bytes, config.dtype)
-    read = floor.step(model, limits.slots, rounds[0].live, limits.entry_bytes, config.dtype)
-    return Measured(
-        cache=config.kv.policy,
-        entries=limits.capacity,
-        prefill_tokens_per_s=workload.prompt_tokens / prefill,
-        first_token_s=first,
-        step_s=step,
-        decode_tokens_per_s=limits.slots / step,
-        slot_bytes=limits.capacity * limits.entry_bytes,
-        held_bytes=limits.held_bytes,
-        step_bytes=round(read.bytes),
-        floors=_floors(ceiling, prompt, read, (prefill, first, step)) if ceiling else None,
-    )
-
-
-def _floors(ceiling: Ceiling, prompt: Cost, read: Cost, taken: Sequence[float]) -> Floors:
-    prefill, first, step = taken
-    prefill_floor = prompt.seconds(ceiling.rates(prompt.bytes))
-    step_floor = read.seconds(ceiling.rates(read.bytes))
-    return Floors(prefill_floor, prefill_floor / prefill, prefill_floor / first, step_floor, step_floor / step)
-
-
-def _comparison(
-    config: EngineConfig, workload: Workload, ceiling: Ceiling | None, full: Measured, compressed: Measured
-) -> Comparison:
+    config = configs.full
     return Comparison(
         model=config.model_dir.name,
         slots=config.slots,
@@ -140,4 +105,29 @@ def _comparison(
         ceiling=ceiling,
         full=full,
         compressed=compressed,
+    )
+
+
+def _measured(side: _Side, workload: Workload, ceiling: Ceiling | None) -> Measured:
+    config, limits, rounds = side.config, side.engine.limits, side.rounds
+    model = load_config(config.model_dir)
+    prefill, first = (median(getattr(timed, name) for timed in rounds) for name in ("prefill", "first_token"))
+    step = median(seconds for timed in rounds for seconds in timed.steps)
+    prompt = floor.prefill(model, workload.prompt_tokens, limits.entry_bytes, config.dtype)
+    read = floor.step(model, limits.slots, rounds[0].live, limits.entry_bytes, config.dtype)
+    floors = None
+    if ceiling:
+        least, least_step = (cost.seconds(ceiling.rates(cost.bytes)) for cost in (prompt, read))
+        floors = Floors(least, least / prefill, least / first, least_step, least_step / step)
+    return Measured(
+        cache=config.kv.policy,
+        entries=limits.capacity,
+        prefill_tokens_per_s=workload.prompt_tokens / prefill,
+        first_token_s=first,
+        step_s=step,
+        decode_tokens_per_s=limits.slots / step,
+        slot_bytes=limits.capacity * limits.entry_bytes,
+        held_bytes=limits.held_bytes,
+        step_bytes=round(read.bytes),
+        floors=floors,
     )

@@ -7,9 +7,8 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
-from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.engine_footprint import Place, needs
 from ringkv.plan.options import AUTO, Options
-from ringkv.plan.places import Place, needs
 from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 
@@ -43,12 +42,10 @@ def plan_pair(
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
-    made = EnginePair(*(resolve(folder, model, one, memory, device) for one in (full, options)))
-    place, available = _working_memory(memory, device)
-    both = [
-        needs(engine_footprint(model, config), model.groups, config)[place].total(config.slots)
-        for config in (made.full, made.compressed)
-    ]
+    made = EnginePair(*(resolve(folder, model, chosen, memory, device) for chosen in (full, options)))
+    place: Place = "host" if device is None else "device"  # where steps run
+    available = memory if device is None else device
+    both = [needs(model, config)[place].total(config.slots) for config in (made.full, made.compressed)]
     if sum(both) + PROBE_BYTES > available:
         raise DoesNotFit(
             f"the full engine ({show_bytes(both[0])}) and the compressed one ({show_bytes(both[1])}) are measured in "
@@ -56,11 +53,6 @@ def plan_pair(
             "--prompt-tokens"
         )
     return made
-
-
-def _working_memory(memory: int, device: int | None) -> tuple[Place, int]:
-    """Return where steps run, and the bytes available there."""
-    return ("host", memory) if device is None else ("device", device)
 
 
 def plan_engine(

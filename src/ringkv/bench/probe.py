@@ -5,7 +5,7 @@ Small matrices may fit in a processor's cache and be read faster, so reading is 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,25 +45,12 @@ class ProbeCase:
     run: Callable[[], object]
 
 
-class Probe:
-    """The highest rate of each case so far, by name."""
-
-    def __init__(self, cases: Callable[[torch.device], Iterator[ProbeCase]], device: torch.device) -> None:
-        self._cases, self._device = cases, device
-        self.rates: dict[str, float] = {}
-
-    def run(self) -> None:
-        for case in self._cases(self._device):
-            rates = (case.amount / seconds(case.run, self._device) for _ in range(REPEATS))
-            self.rates[case.name] = max(self.rates.get(case.name, 0.0), *rates)
-
-
 @dataclass(frozen=True)
 class Ceiling:
     """Results of the probes: bytes per second by size and case, and operations per second by case."""
 
-    reading: Mapping[int, Mapping[str, float]]
-    matrix: Mapping[str, float]
+    reading: dict[int, dict[str, float]]
+    matrix: dict[str, float]
 
     def rates(self, amount: float) -> Rates:
         """Return the rates for a task that moves `amount` bytes: the maximum over sizes from the next smaller one up.
@@ -76,40 +63,40 @@ class Ceiling:
 
 
 class Machine:
-    """All probes of one device."""
+    """All probes of one device. Each run raises `ceiling` to the highest rates so far."""
 
     def __init__(self, device: torch.device) -> None:
-        self._reading = {size: Probe(read_cases(size), device) for size in AMOUNTS}
-        self._matrix = Probe(matrix_cases, device)
+        self._device = device
+        self.ceiling = Ceiling({size: {} for size in AMOUNTS}, {})
 
     def run(self) -> None:
-        for probe in (*self._reading.values(), self._matrix):
-            probe.run()
-
-    @property
-    def ceiling(self) -> Ceiling:
-        return Ceiling({size: dict(probe.rates) for size, probe in self._reading.items()}, dict(self._matrix.rates))
+        for size, rates in self.ceiling.reading.items():
+            raise_rates(rates, read_cases(size, self._device), self._device)
+        raise_rates(self.ceiling.matrix, matrix_cases(self._device), self._device)
 
 
-def read_cases(size: int) -> Callable[[torch.device], Iterator[ProbeCase]]:
-    """Return cases that move `size` bytes. Iteration allocates the memory and its end releases it."""
+def raise_rates(rates: dict[str, float], cases: Iterable[ProbeCase], device: torch.device) -> None:
+    """Time each case, and raise its rate, by name."""
+    for case in cases:
+        timed = (case.amount / seconds(case.run, device) for _ in range(REPEATS))
+        rates[case.name] = max(rates.get(case.name, 0.0), *timed)
 
-    def cases(device: torch.device) -> Iterator[ProbeCase]:
-        matrix = torch.ones(size // (2 * WIDTH), WIDTH, dtype=torch.bfloat16, device=device)
-        row = torch.ones(1, WIDTH, dtype=torch.bfloat16, device=device)
-        upper, lower = matrix.chunk(2)
-        yield ProbeCase("matrix times vector", size, lambda: torch.mv(matrix, row[0]))
-        yield ProbeCase("linear of 1 row", size, lambda: F.linear(row, matrix))
-        if can_pack(matrix):
-            packed = as_packed(matrix)
-            rows = row.expand(FEW, -1).contiguous()
-            yield ProbeCase("our linear of 1 row", size, lambda: linear(row, packed))
-            yield ProbeCase(f"our linear of {FEW} rows", size, lambda: linear(rows, packed))
-        yield ProbeCase("sum", size, lambda: matrix.view(torch.float32).sum())
-        yield ProbeCase("largest", size, lambda: matrix.view(torch.int32).max())
-        yield ProbeCase("copy of one half onto the other", size, lambda: upper.copy_(lower))
 
-    return cases
+def read_cases(size: int, device: torch.device) -> Iterator[ProbeCase]:
+    """Yield cases that move `size` bytes. Iteration allocates the memory and its end releases it."""
+    matrix = torch.ones(size // (2 * WIDTH), WIDTH, dtype=torch.bfloat16, device=device)
+    row = torch.ones(1, WIDTH, dtype=torch.bfloat16, device=device)
+    upper, lower = matrix.chunk(2)
+    yield ProbeCase("matrix times vector", size, lambda: torch.mv(matrix, row[0]))
+    yield ProbeCase("linear of 1 row", size, lambda: F.linear(row, matrix))
+    if can_pack(matrix):
+        packed = as_packed(matrix)
+        rows = row.expand(FEW, -1).contiguous()
+        yield ProbeCase("our linear of 1 row", size, lambda: linear(row, packed))
+        yield ProbeCase(f"our linear of {FEW} rows", size, lambda: linear(rows, packed))
+    yield ProbeCase("sum", size, lambda: matrix.view(torch.float32).sum())
+    yield ProbeCase("largest", size, lambda: matrix.view(torch.int32).max())
+    yield ProbeCase("copy of one half onto the other", size, lambda: upper.copy_(lower))
 
 
 def matrix_cases(device: torch.device) -> Iterator[ProbeCase]:

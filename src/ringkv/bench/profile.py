@@ -110,7 +110,7 @@ def _root(event: Any) -> str:
 
 def _phase(name: str, taken: Counter[str], calls: Counter[str]) -> Phase:
     total = max(sum(taken.values()), 1e-9)
-    longest = taken.most_common(TOP)
-    return Phase(
-        name, total / 1e6, tuple(Operator(one, calls[one], micros / 1e6, micros / total) for one, micros in longest)
+    operators = (
+        Operator(operator, calls[operator], micros / 1e6, micros / total) for operator, micros in taken.most_common(TOP)
     )
+    return Phase(name, total / 1e6, tuple(operators))

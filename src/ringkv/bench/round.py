@@ -57,7 +57,7 @@ def decode(engine: Engine, request: Request, steps: int, lane: int = 0) -> tuple
     for slot in slots:
         engine.insert(lane, slot, request)
     engine.sample().read()
-    seconds = tuple(_step(engine) for _ in range(steps))
+    seconds = tuple(step(engine) for _ in range(steps))
     for slot in slots:
         engine.release(slot)
     return seconds
@@ -69,7 +69,8 @@ def live_entries(layout: Layout, steps: int) -> list[int]:
     return [min(entries, layout.read) if layout.read else entries for entries in live]
 
 
-def _step(engine: Engine) -> float:
+def step(engine: Engine) -> float:
+    """Return the seconds of a decode step: forward pass and sampling, for all slots."""
     started = time.perf_counter()
     engine.forward()
     engine.sample().read()

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ringkv.cli.option import option
-from ringkv.cli.options import SWITCH
+from ringkv.cli.options import SWITCH, option
 from ringkv.plan.units import parse_bytes
 
 if TYPE_CHECKING:

@@ -46,9 +46,9 @@ class TimedResult:
             "prefill_tokens_per_s": self.prefill_rate,
             "decode_tokens_per_s": self.decode_rate,
         }
-        found = asdict(self.result) | {"timing": timing}
-        found["usage"]["kv"] = self.result.usage.kv.counts
-        return found
+        fields = asdict(self.result) | {"timing": timing}
+        fields["usage"]["kv"] = self.result.usage.kv.counts
+        return fields
 
 
 def follow(pieces: Iterable["StreamPiece"], show: Callable[["StreamPiece"], None]) -> TimedResult:

@@ -17,7 +17,7 @@ from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
-from ringkv.cli.commands.eval import study
+from ringkv.cli.commands.eval import evaluate
 from ringkv.cli.commands.generate import generate
 from ringkv.cli.commands.models import models
 from ringkv.cli.commands.plan import plan
@@ -39,47 +39,44 @@ class ModelCommand(TyperCommand):
         """Parse a command line. Fails if models are given in both ways, or several to a command that takes one."""
         ctx.allow_extra_args = True
         models = super().parse_args(ctx, args)
+        if models and ctx.get_parameter_source(OPTION).name == "COMMANDLINE":
+            ctx.fail(f"{' '.join(models)} is a second model beside --model; give all with --model")
+        if len(models) > 1 and not self._takes_several():
+            ctx.fail(f"the command takes one model; leave out {' '.join(models[1:])}")
         if models:
-            ctx.params[OPTION] = self._named(ctx, models)
+            ctx.params[OPTION] = models if self._takes_several() else models[0]
         ctx.args = []
         return []
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[MODEL]..." if self._takes_several() else "[MODEL]"]
 
-    def _named(self, ctx: Any, models: list[str]) -> list[str] | str:
-        if ctx.get_parameter_source(OPTION).name == "COMMANDLINE":
-            ctx.fail(f"{' '.join(models)} is a second model beside --model; give all with --model")
-        if self._takes_several():
-            return models
-        if len(models) > 1:
-            ctx.fail(f"the command takes one model; leave out {' '.join(models[1:])}")
-        return models[0]
-
     def _takes_several(self) -> bool:
-        return any(one.name == OPTION and getattr(one, "multiple", False) for one in self.params)
+        return any(option.name == OPTION and getattr(option, "multiple", False) for option in self.params)
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run a model": (generate, chat, serve, demo),
     "Get models": (pull, models, rotate),
-    "Plan and measure": (plan, study, bench, profile, doctor),
+    "Plan and measure": (plan, evaluate, bench, profile, doctor),
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line, flush its output and return its exit status."""
-    _replace_unencodable()
+    for stream in (sys.stdout, sys.stderr):  # print a replacement for what the terminal cannot encode
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace")
     show_warnings()
-    status = guarded(lambda: _command(arguments))
+
+    def command() -> int | None:
+        status: int | None = app(list(arguments) or ["--help"], prog_name="ringkv", standalone_mode=False)
+        sys.stdout.flush()  # inside `guarded`, which handles a closed pipe
+        return status
+
+    status = guarded(command)
     if status == INTERRUPTED:
         print_error("interrupted")
-    return status
-
-
-def _command(arguments: Sequence[str]) -> int | None:
-    status: int | None = app(list(arguments) or ["--help"], prog_name="ringkv", standalone_mode=False)
-    sys.stdout.flush()  # inside `guarded`, which handles a closed pipe
     return status
 
 
@@ -109,7 +106,7 @@ def _root(
 def _help(command: Callable[..., Any]) -> str:
     """Return the docstring as help text: paragraphs are joined into one line, indented lines are kept."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    return "\n\n".join(one if one.startswith(" ") else one.replace("\n", " ") for one in paragraphs)
+    return "\n\n".join(text if text.startswith(" ") else text.replace("\n", " ") for text in paragraphs)
 
 
 def name_of(command: Callable[..., Any]) -> str:
@@ -117,17 +114,10 @@ def name_of(command: Callable[..., Any]) -> str:
     return command.__module__.rpartition(".")[2]
 
 
-def _replace_unencodable() -> None:
-    """Print a replacement for characters that the terminal cannot encode, instead of raising."""
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")
-
-
 def _class(command: Callable[..., None]) -> type[TyperCommand]:
     """Return the class of a command: one whose arguments are models, if it has --model and no arguments."""
     hints = get_type_hints(command, include_extras=True)
-    has_arguments = any(isinstance(one, ArgumentInfo) for hint in hints.values() for one in get_args(hint))
+    has_arguments = any(isinstance(declared, ArgumentInfo) for hint in hints.values() for declared in get_args(hint))
     return ModelCommand if OPTION in hints and not has_arguments else TyperCommand
 
 

@@ -7,7 +7,7 @@ checked against the options that the command declares, so an option needs no ent
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from ringkv.cli.failures import InvalidSettings, reworded
 from ringkv.cli.foreign_flags import hint
 
 CONFIG = "config"
+ENVIRONMENT = "environment: "
 SCALARS = (str, int, float)  # of TOML; a boolean is an int, and is for flags only
 
 
@@ -36,7 +37,7 @@ def use_config(context: typer.Context, file: Path | None) -> Path | None:
     """
     options = _options(context)
     from_file = _from_file(file, options) if file else {}
-    from_environment = _from_environment(_prefix(context), options)
+    from_environment = _from_environment(f"RINGKV_{str(context.info_name).upper()}_", options)
     context.default_map = {
         options[name].name: _parsed(context, options[name], given)
         for name, given in (from_file | from_environment).items()
@@ -46,17 +47,17 @@ def use_config(context: typer.Context, file: Path | None) -> Path | None:
 
 def _options(context: typer.Context) -> dict[str, Any]:
     """Return the command's options by flag without its dashes; --help and --config are eager, and no settings."""
-    return {max(one.opts, key=len).lstrip("-"): one for one in context.command.params if not one.is_eager}
+    return {max(option.opts, key=len).lstrip("-"): option for option in context.command.params if not option.is_eager}
 
 
 def _from_file(file: Path, options: Mapping[str, Any]) -> dict[str, Given]:
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     for key, value in _read(file).items():
         name = _known(f"{file}: ", key, key.replace("_", "-"), options)
-        if name in found:
-            raise InvalidSettings(f"{file}: {found[name].key} and {key} are the same option; leave one out")
-        found[name] = Given(f"{file}: ", key, value)
-    return found
+        if name in given:
+            raise InvalidSettings(f"{file}: {given[name].key} and {key} are the same option; leave one out")
+        given[name] = Given(f"{file}: ", key, value)
+    return given
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -68,18 +69,14 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidSettings(f"{file} is not valid TOML: {error}") from error
 
 
-def _prefix(context: typer.Context) -> str:
-    return f"RINGKV_{str(context.info_name).upper()}_"
-
-
 def _from_environment(prefix: str, options: Mapping[str, Any]) -> dict[str, Given]:
     """Return the options that variables with the prefix set. An empty variable counts as absent."""
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     for variable, value in os.environ.items():
         key = variable.removeprefix(prefix).lower().replace("_", "-")
         if variable.startswith(prefix) and value and key != CONFIG:
-            found[_known("environment: ", variable, key, options)] = Given("environment: ", variable, value)
-    return found
+            given[_known(ENVIRONMENT, variable, key, options)] = Given(ENVIRONMENT, variable, value)
+    return given
 
 
 def _known(origin: str, written: str, name: str, options: Mapping[str, Any]) -> str:
@@ -111,29 +108,18 @@ def _parsed(context: typer.Context, option: Any, given: Given) -> Any:
 
 def _as_typed(option: Any, given: Given) -> Any:
     """Return the text that a user would type for the value; a list of texts for a repeatable option."""
+    value = given.value
     if option.is_flag:
-        return given.value if isinstance(given.value, str) else _boolean(given)
-    if not option.multiple:
-        return _text(given, given.value)
-    return list(_texts(given))
-
-
-def _boolean(given: Given) -> bool:
-    if not isinstance(given.value, bool):
-        raise InvalidSettings(_refused(given, "give true or false"))
-    return given.value
-
-
-def _texts(given: Given) -> Iterator[str]:
-    value = given.value.split() if given.origin.startswith("environment") else given.value
-    for one in value if isinstance(value, list) else [value]:
-        yield _text(given, one)
-
-
-def _text(given: Given, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, SCALARS):
+        if not isinstance(value, (str, bool)):
+            raise InvalidSettings(_refused(given, "give true or false"))
+        return value
+    if option.multiple and given.origin == ENVIRONMENT:
+        value = value.split()
+    values = value if option.multiple and isinstance(value, list) else [value]
+    if any(isinstance(item, bool) or not isinstance(item, SCALARS) for item in values):
         raise InvalidSettings(_refused(given, "give a number or a text"))
-    return str(value)
+    texts = list(map(str, values))
+    return texts if option.multiple else texts[0]
 
 
 def _refused(given: Given, rule: str) -> str:

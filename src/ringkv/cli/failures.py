@@ -22,7 +22,6 @@ from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.foreign_flags import hint
 from ringkv.cli.output import discard_stdout
-from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -39,12 +38,8 @@ _REPLACEMENTS = (
     (r"Input should be a valid integer.*", "give a whole number"),
     (r"Input should be a valid number.*", "give a number"),
 )
-_FLAGS = {
-    "prompt_tokens": "--max-prompt",
-    "output_tokens": "--max-output",
-    "budget": "--kv-budget",
-}
-_NAMES = {one.name for kind in (Options, SamplingParams, PlanRequest) for one in fields(kind)}
+_FLAGS = {"prompt_tokens": "--max-prompt", "output_tokens": "--max-output"}
+_NAMES = {field.name for kind in (SamplingParams, PlanRequest) for field in fields(kind)}
 
 
 class InvalidSettings(InvalidRequest):
@@ -98,14 +93,10 @@ def _usage(error: Any) -> str:
         getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), 1, NEAR
     ):
         message += f". Did you mean {near[0]}?"
-    if message.startswith("unexpected ") and _has_model(error):
+    if message.startswith("unexpected ") and any(option.name == "model" for option in error.ctx.command.params):
         message += "; name a model with --model"
     end = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{end} {error.ctx.command_path if error.ctx else 'ringkv'} --help"
-
-
-def _has_model(error: Any) -> bool:
-    return any(one.name == "model" for one in error.ctx.command.params)
 
 
 def _instead(error: Any) -> str | None:
@@ -113,9 +104,9 @@ def _instead(error: Any) -> str | None:
     # Of -ngl the parser reports -n; the error that it was handling then has the whole word.
     flag = getattr(error.__context__, "option_name", "") or getattr(error, "option_name", "")
     options = error.ctx.command.params if error.ctx else ()
-    known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
-    found = None if flag in known else hint(flag, known)
-    return found and f"no such option: {flag}; {found}"
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    instead = None if flag in known else hint(flag, known)
+    return instead and f"no such option: {flag}; {instead}"
 
 
 def reworded(message: str) -> str:
@@ -128,8 +119,8 @@ def reworded(message: str) -> str:
 def _in_flags(message: str, param: str | None) -> str:
     """Replace option names by flags: `kv_budget` by --kv-budget, `weights="int4"` by --weights int4."""
     given = rf'\b({"|".join(_NAMES)})="(\w+)"'
-    message = re.sub(given, lambda found: f"{_flag(found[1])} {found[2]}", message)
-    named = re.sub(r'(?<!")\b[a-z]+(?:_[a-z]+)+\b(?!")', lambda found: _flag(found[0]), message)
+    message = re.sub(given, lambda match: f"{_flag(match[1])} {match[2]}", message)
+    named = re.sub(r'(?<!")\b[a-z]+(?:_[a-z]+)+\b(?!")', lambda match: _flag(match[0]), message)
     return re.sub(rf"^{re.escape(param)}\b", _flag(param), named) if param else named
 
 

@@ -54,7 +54,7 @@ def hint(flag: str, known: Collection[str]) -> str | None:
 def _remedy(flag: str) -> str | None:
     """Return the remedy of a setting that was removed, in flags; None for any other flag."""
     remedy = WITHDRAWN_SETTINGS.get(flag.lstrip("-").replace("-", "_"))
-    return remedy and re.sub(r"\bkv_\w+", lambda found: "--" + found[0].replace("_", "-"), remedy)
+    return remedy and re.sub(r"\bkv_\w+", lambda match: "--" + match[0].replace("_", "-"), remedy)
 
 
 def flags_in(text: str) -> set[str]:

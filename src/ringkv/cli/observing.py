@@ -16,8 +16,7 @@ from ringkv.base import log_lines
 from ringkv.base.checks import check, one_of
 from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.cli.config_file import use_config
-from ringkv.cli.option import option
-from ringkv.cli.options import SWITCH
+from ringkv.cli.options import SWITCH, option
 from ringkv.cli.output import WIDE, print_stderr, print_while_read
 from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
 

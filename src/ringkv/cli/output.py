@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ringkv.base.palette import OUTCOMES
-
 WIDE = 160  # characters
+# Colours that stand out from white and from black, because a terminal's background is not known.
+OUTCOMES = {"worse": "#c84469", "better": "#148864", "noise": "#707985", "few": "#9f6c07"}
+USED, FREE = "#0a78c2", "#6e7783"
 
 
 def print_json(value: Any) -> None:
@@ -81,8 +82,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str | Text]], ti
 
 def toned(text: str, tone: str) -> Text:
     """Return a text in the colour of an outcome, bold if there are too few prompts; "" is no outcome."""
-    colour = OUTCOMES.get(tone)
-    return Text(text, style=f"{'bold ' if tone == 'few' else ''}{colour.either}" if colour else "")
+    return Text(text, style=f"{'bold ' if tone == 'few' else ''}{OUTCOMES.get(tone, '')}")
 
 
 def _plain(value: Any) -> Any:

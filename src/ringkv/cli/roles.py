@@ -9,7 +9,7 @@ from ringkv.base.checks import check, one_of
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.wanted import HANDOFF
-from ringkv.cli.option import option
+from ringkv.cli.options import option
 from ringkv.handoff.address import Address
 from ringkv.plan.auto_policy import as_worker
 from ringkv.plan.options import AUTO, Options
@@ -92,5 +92,5 @@ class RoleOptions:
     @property
     def workers(self) -> tuple[str, ...]:
         """The addresses of the prefill workers."""
-        found = self.prefill.split(",") if self.prefill else ()
-        return tuple(str(Address.parse(one, "--prefill")) for one in found)
+        addresses = self.prefill.split(",") if self.prefill else ()
+        return tuple(str(Address.parse(address, "--prefill")) for address in addresses)

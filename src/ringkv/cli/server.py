@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from ringkv.cli.option import option
+from ringkv.cli.options import option
 
 SERVER = "Server"  # panel of --help
 HOST, PORT = "127.0.0.1", 8000

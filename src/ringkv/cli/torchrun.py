@@ -5,8 +5,7 @@ machines have. With as many processes as ranks, the first process of a machine s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.plan.options import Options
@@ -56,15 +55,13 @@ class Torchrun:
                 "machine (--nproc-per-node 1), or leave tensor_parallel out",
                 "tensor_parallel",
             )
-        found = {
-            "tensor_parallel": ranks,
-            "nnodes": self.processes // self.local_processes,
-            "node_rank": self.node,
-            "master_addr": self.address,
-            "master_port": self.port,
-        }
-        left: dict[str, Any] = {name: value for name, value in found.items() if getattr(options, name) is None}
-        return replace(options, **left)
+        return options.filled(
+            tensor_parallel=ranks,
+            nnodes=self.processes // self.local_processes,
+            node_rank=self.node,
+            master_addr=self.address,
+            master_port=self.port,
+        )
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

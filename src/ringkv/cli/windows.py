@@ -23,10 +23,12 @@ def read_windows(folder: Path, text: Path | None, limit: int, size: int) -> list
 
     text: a file; None is Python's manual. Raises InvalidRequest if there are fewer tokens than a window has.
     """
+    from ringkv.cli.document import whole_manual
+    from ringkv.cli.prompts import read_file
     from ringkv.text.tokenizer import Tokenizer
 
     limit = max(limit, 0)
-    beginning = _read(text)[: limit * CHARACTERS_PER_TOKEN]
+    beginning = (whole_manual() if text is None else read_file(str(text)))[: limit * CHARACTERS_PER_TOKEN]
     tokens = Tokenizer.from_directory(folder).encode(beginning, add_special_tokens=False)[:limit]
     if len(tokens) < size:
         raise InvalidRequest(
@@ -34,10 +36,3 @@ def read_windows(folder: Path, text: Path | None, limit: int, size: int) -> list
             "tokens"
         )
     return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]
-
-
-def _read(text: Path | None) -> str:
-    from ringkv.cli.document import whole_manual
-    from ringkv.cli.prompts import read_file
-
-    return whole_manual() if text is None else read_file(str(text))

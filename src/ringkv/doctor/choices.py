@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringkv.doctor.torch_facts import TorchFacts
-from ringkv.machine.compiler import Compiler, find_compiler, missing_for_graphs, missing_for_kernels, other_platform
+from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels, other_platform
 from ringkv.machine.folders import cache_dir
 from ringkv.machine.processor import multiplies_int8
 
@@ -22,16 +22,20 @@ class Choice:
 def choices(facts: TorchFacts | None, instructions: Sequence[str], usable: int) -> tuple[Choice, ...]:
     if facts is None:
         return (Choice("engine", "none", "torch is not installed or cannot be loaded", "pip install ringkv again"),)
-    return (_device(facts), _graphs(), _kernels(), _dtype(instructions), _activations(instructions), _threads(usable))
-
-
-def _device(facts: TorchFacts) -> Choice:
+    names = ", ".join(device.name for device in facts.devices)
+    device = "torch found no accelerator"
     if facts.devices:
-        names = ", ".join(device.name for device in facts.devices)
-        return Choice(
-            "device", "cpu", f"an accelerator is used only if requested: --device {facts.devices[0].name} ({names})"
-        )
-    return Choice("device", "cpu", "torch found no accelerator")
+        device = f"an accelerator is used only if requested: --device {facts.devices[0].name} ({names})"
+    int8 = multiplies_int8(instructions)
+    products = "dot products of bytes, twice as fast as those of bfloat16" if int8 else "no dot products of bytes"
+    return (
+        Choice("device", "cpu", device),
+        _graphs(),
+        _kernels(),
+        Choice("dtype", "bfloat16", f"half the bytes of float32; {_bfloat16(instructions)}"),
+        Choice("activations", "int8" if int8 else "16-bit", f"with int8 and int4 weights: the CPU has {products}"),
+        Choice("threads", str(usable), "one per CPU that this process may use"),
+    )
 
 
 def _graphs() -> Choice:
@@ -49,35 +53,16 @@ def _kernels() -> Choice:
     compiler, missing = find_compiler(), missing_for_kernels()
     if missing or compiler is None:
         return Choice("kernels", "torch", str(missing))
-    if failed := _failed_build(compiler):
+    from ringkv.kernels import native  # imports torch
+
+    if failed := native.failure(compiler.path, cache_dir() / "kernels"):  # of an earlier start
         return Choice("kernels", "torch", "the C++ kernels could not be built: torch's operators are slower", failed)
     return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
 
 
-def _failed_build(compiler: Compiler) -> str | None:
-    """Return the compiler's error of an earlier start, and how to try again; None if there was none."""
-    from ringkv.kernels import native  # imports torch
-
-    return native.failure(compiler.path, cache_dir() / "kernels")
-
-
-def _dtype(instructions: Sequence[str]) -> Choice:
-    native = [name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in instructions]
-    if native:
-        return Choice("dtype", "bfloat16", f"half the bytes of float32; the CPU multiplies it natively ({native[0]})")
+def _bfloat16(instructions: Sequence[str]) -> str:
+    if native := [name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in instructions]:
+        return f"the CPU multiplies it natively ({native[0]})"
     if "avx2" in instructions:
-        why = "half the bytes of float32; without bf16 instructions elements are widened during multiplication"
-        return Choice("dtype", "bfloat16", why)
-    why = "half the bytes of float32; without bf16 instructions every multiplication converts: float32 may be faster"
-    return Choice("dtype", "bfloat16", why)
-
-
-def _activations(instructions: Sequence[str]) -> Choice:
-    if multiplies_int8(instructions):
-        why = "with int8 and int4 weights: the CPU has dot products of bytes, twice as fast as those of bfloat16"
-        return Choice("activations", "int8", why)
-    return Choice("activations", "16-bit", "with int8 and int4 weights: the CPU has no dot products of bytes")
-
-
-def _threads(usable: int) -> Choice:
-    return Choice("threads", str(usable), "one per CPU that this process may use")
+        return "without bf16 instructions elements are widened during multiplication"
+    return "without bf16 instructions every multiplication converts: float32 may be faster"

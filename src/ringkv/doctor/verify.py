@@ -30,13 +30,14 @@ class Verified:
 def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
     """Compute the digests of everything in the cache that has known ones. Reads all of its bytes."""
     items = [*_downloads(cache), *_sealed(cache)]
-    total, done, found = sum(_size(path) for path, _ in items), 0, []
+    total, done, verified = sum(_size(path) for path, _ in items), 0, []
     for path, sha256 in items:
         progress(done, total, f"verifying {path.parent.name}")
         fault = broken(path) if sha256 is None else _fault(path, sha256)
-        found.append(Verified(path, _size(path), fault, fault and f"delete {path}; ringkv makes or fetches it again"))
+        remedy = fault and f"delete {path}; ringkv makes or fetches it again"
+        verified.append(Verified(path, _size(path), fault, remedy))
         done += _size(path)
-    return tuple(found)
+    return tuple(verified)
 
 
 def _downloads(cache: Path) -> Iterator[tuple[Path, str | None]]:

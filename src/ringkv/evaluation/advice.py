@@ -54,14 +54,14 @@ def choose(offers: Sequence[Offer], most_lost: float = MOST_LOST) -> tuple[Offer
     An offer counts as losing what the upper end of its interval says, so that chance does not recommend it. The full
     cache is always acceptable.
     """
-    (full,) = (one for one in offers if one.lost is None)
+    (full,) = (offer for offer in offers if offer.lost is None)
     if not full.score:
         return full, "it scores 0, so these prompts cannot show what another cache loses; look at their answers"
-    good = [one for one in offers if one.most_lost is not None and one.most_lost <= most_lost]
+    good = [offer for offer in offers if offer.most_lost is not None and offer.most_lost <= most_lost]
     limit = f"{most_lost:g} points"
     if good:
-        chosen = min((full, *good), key=lambda one: one.slot_bytes + one.read_bytes)
+        chosen = min((full, *good), key=lambda offer: offer.slot_bytes + offer.read_bytes)
         return chosen, f"of the caches that lose at most {limit} at 95% confidence it holds and reads the fewest bytes"
-    if all(one.most_lost is None for one in offers):
+    if all(offer.most_lost is None for offer in offers):
         return full, f"{full.prompts} prompts are too few to say what a compressed cache loses; give more"
     return full, f"no other cache is sure to lose at most {limit}; more prompts may tell, or raise --max-loss"

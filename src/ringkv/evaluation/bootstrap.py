@@ -38,7 +38,7 @@ class Interval:
 
 def mean_of(tasks: Sequence[Sequence[float]]) -> Interval | None:
     """The mean over tasks of the mean over prompts, from a value per prompt. None if a task has no prompts."""
-    return _interval([np.array(one, dtype=float)[:, None] for one in tasks], lambda means: means[..., 0])
+    return _interval([np.array(task, dtype=float)[:, None] for task in tasks], lambda means: means[..., 0])
 
 
 def share_of(tasks: Sequence[Sequence[tuple[float, float]]]) -> Interval | None:
@@ -46,21 +46,21 @@ def share_of(tasks: Sequence[Sequence[tuple[float, float]]]) -> Interval | None:
 
     Both values of a prompt are resampled together. None if a task has no prompts, or if all second values are zero.
     """
-    if not any(second for one in tasks for _, second in one):
+    if not any(second for task in tasks for _, second in task):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):  # a resample may have only zeros as second values
-        return _interval([np.array(one, dtype=float) for one in tasks], lambda means: means[..., 0] / means[..., 1])
+        return _interval([np.array(task, dtype=float) for task in tasks], lambda means: means[..., 0] / means[..., 1])
 
 
 def _interval(tasks: Sequence[np.ndarray], of: Callable[[np.ndarray], np.ndarray]) -> Interval | None:
     """The interval of `of` applied to the means; each task is float [prompts, values]."""
     if not tasks or not all(map(len, tasks)):
         return None
-    mean = float(of(np.mean([one.mean(0) for one in tasks], axis=0)))
+    mean = float(of(np.mean([task.mean(0) for task in tasks], axis=0)))
     if min(map(len, tasks)) < (FEWEST if len(tasks) == 1 else FEWEST_EACH):
         return Interval(mean, -inf, inf)
     rng = np.random.default_rng(SEED)
-    resampled = of(np.mean([_resampled(rng, one) for one in tasks], axis=0))
+    resampled = of(np.mean([_resampled(rng, task) for task in tasks], axis=0))
     edge = 100 * (1 - CONFIDENCE) / 2
     low, high = np.nanpercentile(resampled, [edge, 100 - edge])
     return Interval(mean, float(low), float(high))

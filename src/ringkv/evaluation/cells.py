@@ -1,6 +1,6 @@
 """Cell: one cache configuration of an evaluation: a policy with its settings, and a budget."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ringkv.base.errors import InvalidRequest
@@ -12,7 +12,7 @@ from ringkv.plan.units import parse_ratio
 FULL = "full"
 LABEL_START = ("policy", "budget")
 # Answers are stored under labels, so the order must not change.
-LABELLED = [str(one.field) for one in PER_REQUEST.values() if one.field not in LABEL_START]
+LABELLED = [str(setting.field) for setting in PER_REQUEST.values() if setting.field not in LABEL_START]
 
 NEWER = ("heads", "review")  # what older answers had is still the default
 
@@ -48,8 +48,8 @@ class Cell:
 
 def settings_of(choice: KVChoice) -> dict[str, object]:
     """Settings that labels name if they differ from the default, by name."""
-    own = {**vars(choice), **parameters(choice.select), "select": choice.select.name}
-    return {name: own[name] for name in LABELLED if name in own}
+    values = {**vars(choice), **parameters(choice.select), "select": choice.select.name}
+    return {name: values[name] for name in LABELLED if name in values}
 
 
 def usual() -> str:
@@ -79,14 +79,8 @@ def entries(budget: str, prompt: int) -> int:
 
 def crossed(policies: Sequence[str], budgets: Sequence[str], settings: KVChoice) -> list[Cell]:
     """Return a cell for each policy and budget. Policy full has no budget; its one cell is first."""
-
-    def each() -> Iterator[Cell]:
-        if FULL in policies:
-            yield Cell(replace(KVChoice(), policy=FULL))
-        for budget in budgets:
-            entries(budget, 1)
-            for policy in policies:
-                if policy != FULL:
-                    yield Cell(replace(settings, policy=policy), budget)
-
-    return list(each())
+    for budget in budgets:
+        entries(budget, 1)  # refuses what is no budget
+    full = [Cell(KVChoice(policy=FULL))] if FULL in policies else []
+    others = [replace(settings, policy=policy) for policy in policies if policy != FULL]
+    return [*full, *(Cell(choice, budget) for budget in budgets for choice in others)]

@@ -10,10 +10,11 @@ from statistics import median
 
 from ringkv.base.engine import Engine, prefill
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import KVChoice, Layout
+from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import most_read
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
+from ringkv.bench.round import step
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.pending import UnansweredPrompt
 from ringkv.plan.options import Options
@@ -88,23 +89,16 @@ def _measured(engine: Engine, request: Request, choice: KVChoice, steps: int, pr
     for slot in range(1, engine.limits.slots):
         engine.insert(0, slot, request)
     engine.sample().read()
-    seconds = [_step(engine) for _ in range(steps)]
+    seconds = [step(engine) for _ in range(steps)]
     held = layout.live(layout.prompt)
     return replace(
         prefilled,
         prefill=prefilled.prefill + selected,
         step=median(seconds[WARM:] or seconds),
         held=held,
-        read=_read(layout, held, engine.limits.page),
+        read=min(held, most_read(layout, engine.limits.page) * engine.limits.page) if layout.read else held,
         recalled=(engine.recalled(0) or 0) / len(seconds),
     )
-
-
-def _step(engine: Engine) -> float:
-    started = time.perf_counter()
-    engine.forward()
-    engine.sample().read()
-    return time.perf_counter() - started
 
 
 def _steps(item: UnansweredPrompt) -> int:
@@ -112,14 +106,10 @@ def _steps(item: UnansweredPrompt) -> int:
     return max(1, min(STEPS, item.added - 1))
 
 
-def _read(layout: Layout, held: int, page: int) -> int:
-    return min(held, most_read(layout, page) * page) if layout.read else held
-
-
 def read(journal: Path) -> list[Cost]:
     """Return the costs in a journal: the last of each cell, prompt length, number of requests and engine."""
     if not journal.is_file():
         return []
     with journal.open(encoding="utf-8") as file:
-        every = [Cost(**one["cost"]) for one in map(json.loads, file) if "cost" in one]
-    return list({(one.cell, one.prompt, one.requests, one.engine): one for one in every}.values())
+        measured = [Cost(**line["cost"]) for line in map(json.loads, file) if "cost" in line]
+    return list({(cost.cell, cost.prompt, cost.requests, cost.engine): cost for cost in measured}.values())

@@ -5,34 +5,35 @@ evaluate(study, Options(), Path("answers"))
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from heapq import nlargest
 from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import BLOCK, KEEP_EVERY_TOKEN, PAGES, KVChoice
+from ringkv.base.kv import BLOCK, KEEP_EVERY_TOKEN, PAGES
 from ringkv.base.progress import Progress, silent
 from ringkv.base.version import VERSION
+from ringkv.bench.round import run_round
 from ringkv.engine.device_memory import free_bytes
-from ringkv.evaluation import costs, kept
-from ringkv.evaluation.agreement import scored
-from ringkv.evaluation.cells import FULL, Cell, usual
-from ringkv.evaluation.estimate import Pace, show_duration
+from ringkv.evaluation import costs
+from ringkv.evaluation.cells import FULL, usual
 from ringkv.evaluation.journal import Journal, Record
-from ringkv.evaluation.pending import UnansweredPrompt, prepare
+from ringkv.evaluation.pending import Study, UnansweredPrompt, prepare
 from ringkv.evaluation.prompt import PromptBuilder
-from ringkv.evaluation.run import AHEAD, Runner
-from ringkv.evaluation.sample import Place
+from ringkv.evaluation.run import AHEAD, Runner, scored
 from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan.checks import at_least
 from ringkv.plan.choose_kv import settings
+from ringkv.plan.floor import prefill
 from ringkv.plan.footprint import item_bytes
 from ringkv.plan.head_profile import head_shares
 from ringkv.plan.memory import available_bytes
@@ -43,27 +44,44 @@ from ringkv.text.repeat_words import repeat_words
 
 SHORTEST = 256  # tokens of a prompt
 PRIOR = 0.05  # weight of the estimate against the measured pace, as a share of the whole study
+PROBE, STEPS = 1024, 6  # tokens of the prompt, and decode steps, that are timed first
 SECOND_PREFILL = 512  # extra tokens of staging, for a selector that prefills the prompt twice
 
 
 @dataclass(frozen=True)
-class Study:
-    """Tasks by name or group. Each prompt is run under each of `cells`, with its question at each of `places`.
+class Pace:
+    """operation: seconds of prefill per operation. step: seconds of a decode step with all slots in use."""
 
-    lengths: tokens of generated prompts, answers included; real prompts are cut to the longest; none: to the context.
-    count: prompts of each task and length. data: a folder with the data sets that tasks read. prompts: a file of the
-    user's own prompts.
-    """
+    operation: float
+    step: float
+    slots: int
+    config: ModelConfig
 
-    model: str
-    tasks: Sequence[str]
-    cells: Sequence[Cell]
-    lengths: Sequence[int] = (4096,)
-    places: Sequence[Place] = ("inside",)
-    count: int = 10
-    seed: int = 0
-    data: Path | None = None
-    prompts: Path | None = None
+    @classmethod
+    def measured(cls, engine: Engine, config: ModelConfig) -> "Pace":
+        tokens = min(PROBE, engine.limits.prompt_tokens)
+        run_round(engine, min(BLOCK - 1, tokens), 2)  # warm-up; too short for the prefix store
+        timed = run_round(engine, tokens, 1 + STEPS)
+        operations = prefill(config, tokens, engine.limits.entry_bytes).operations
+        return cls(timed.prefill / operations, median(timed.steps), engine.limits.slots, config)
+
+    def seconds(self, item: UnansweredPrompt) -> float:
+        """Seconds for a prompt and all its answers, at their maximum length and with all slots in use."""
+        prefilled = self._prefill(len(item.prompt.tokens)) - self._prefill(item.shared)
+        return prefilled + self.step * item.output * len(item.cells) / self.slots
+
+    def _prefill(self, tokens: int) -> float:
+        return self.operation * prefill(self.config, tokens, 0).operations
+
+    def total(self, pending: Sequence[UnansweredPrompt]) -> float:
+        return sum(map(self.seconds, pending))
+
+
+def show_duration(seconds: float) -> str:
+    """Format as "40 s", "12 min" or "3.5 h", in steps of at least 10 seconds."""
+    if seconds < 95:
+        return f"{10 * max(1, round(seconds / 10))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def evaluate(
@@ -83,48 +101,42 @@ def evaluate(
     folder = locate(study.model, progress)
     config = load_config(folder)
     study = replace(study, lengths=study.lengths or (config.context,))
-    options = _with_heads(options, study.cells)
-    _check(study, config.context)
-    _check_workspace(study, options.prefill_workspace)
+    if heads := {cell.choice.heads for cell in study.cells} - {"equal"}:  # slots that heads divide serve them all
+        options = replace(options, kv_heads="profile" if "profile" in heads else "global")
+    _check(study, config.context, options.prefill_workspace)
     journal = Journal(to, _about(study, options, config, folder))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens, study.prompts)
     pending, left_out = prepare(select_tasks(study.tasks), study, source, prompts, journal.done, progress)
-    _check_compared(study.cells, pending)
+    if any(item.task.is_relative for item in pending) and all(cell.choice.policy != FULL for cell in study.cells):
+        raise InvalidRequest(
+            "prompts without answers are compared with the full cache's answer; add full to the policies", "policies"
+        )
+    if not pending and not journal.records:
+        raise InvalidRequest(f"no task can run: {'; '.join(left_out)}", "tasks")
     if not pending:
-        _check_answered(journal, left_out)
         return left_out
     engine = _engine(folder, config, options, pending, progress)
     pace = Pace.measured(engine, config)
     if seconds == 0:
-        return [*left_out, f"{_workload(pending)}: at most about {show_duration(_total(pace, pending))}"]
-    journal.begin({"machine": _machine(options.device), "version": VERSION, "entry_bytes": engine.limits.entry_bytes})
+        longest = pace.total(pending) + pace.seconds(_longest_prompt(pending))  # whose costs are measured first
+        tokens = sum(len(item.prompt.tokens) for item in pending)
+        amount = f"{len(pending):,} prompts of {tokens:,} tokens in all, {_answers(pending):,} answers"
+        return [*left_out, f"{amount}: at most about {show_duration(longest)}"]
+    from ringkv.engine.device import model_name  # here: invalid studies are refused before torch is loaded
+
+    journal.begin({"machine": model_name(options.device), "version": VERSION})
     end = time.monotonic() + seconds
     _measure_costs(journal, engine, costs.engine_of(options), pending, end, progress)
     answered = _with_progress(Runner(engine, prompts.tokenizer), pending, pace, progress)
     records = scored(answered, journal.records)
     if not keeps_texts:
-        records = (replace(one, text="") for one in records)
-    if left := _write_records(journal, records, pending, end):
-        return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
-    if not (to / kept.NAME).is_file():
-        plotted = _longest_prompt(pending)
-        kept.write(to, kept.measure(engine, plotted), kept.landmarks(plotted, prompts.tokenizer.decode))
+        records = (replace(record, text="") for record in records)
+    for done, record in enumerate(records, 1):
+        journal.add(record)
+        if time.monotonic() > end and (left := _answers(pending) - done):
+            return [*left_out, f"the time is over and {left:,} answers are left; the same command resumes"]
     return left_out
-
-
-def _check_compared(cells: Sequence[Cell], pending: Sequence[UnansweredPrompt]) -> None:
-    """Raise InvalidRequest if answers are compared with the full cache's, and it has none."""
-    if any(item.task.is_relative for item in pending) and all(cell.choice.policy != FULL for cell in cells):
-        raise InvalidRequest(
-            "prompts without answers are compared with the full cache's answer; add full to the policies", "policies"
-        )
-
-
-def _check_answered(journal: Journal, left_out: Sequence[str]) -> None:
-    """Raise InvalidRequest if there are no answers because no task's prompts could be made."""
-    if not journal.records:
-        raise InvalidRequest(f"no task can run: {'; '.join(left_out)}", "tasks")
 
 
 def _about(study: Study, options: Options, config: ModelConfig, folder: Path) -> dict[str, Any]:
@@ -148,43 +160,21 @@ def _about(study: Study, options: Options, config: ModelConfig, folder: Path) ->
     return about
 
 
-def _with_heads(options: Options, cells: Sequence[Cell]) -> Options:
-    """Return the options with slots that heads divide if those of a cell do; by the model's profile if one needs it."""
-    heads = {cell.choice.heads for cell in cells} - {"equal"}
-    if not heads:
-        return options
-    return replace(options, kv_heads="profile" if "profile" in heads else "global")
-
-
 def _measure_costs(
     journal: Journal, engine: Engine, about: str, pending: Sequence[UnansweredPrompt], end: float, progress: Progress
 ) -> None:
     """Write what the cells of one prompt cost to the journal, except those that are there, until the time is over."""
     item, known = _longest_prompt(pending), costs.read(journal.path)
-    measured = {(one.cell, one.prompt, one.requests) for one in known if one.engine == about}
+    measured = {(cost.cell, cost.prompt, cost.requests) for cost in known if cost.engine == about}
     tokens, slots = len(item.prompt.tokens), engine.limits.slots
     cells = tuple(cell for cell in item.cells if (cell.label, tokens, slots) not in measured)
     if not cells:
         return
     progress(0, 0, "measuring the time of prefill and steps under each cache")
-    for one in costs.measure(engine, replace(item, cells=cells)):
-        journal.note({"cost": asdict(replace(one, engine=about))})
+    for cost in costs.measure(engine, replace(item, cells=cells)):
+        journal.note({"cost": asdict(replace(cost, engine=about))})
         if time.monotonic() > end:
             return
-
-
-def _total(pace: Pace, pending: Sequence[UnansweredPrompt]) -> float:
-    """Return the seconds of all answers, and of what their costs are measured with: one more prompt."""
-    return pace.total(pending) + pace.seconds(_longest_prompt(pending))
-
-
-def _write_records(journal: Journal, records: Iterable[Record], pending: Sequence[UnansweredPrompt], end: float) -> int:
-    """Write each record to the journal. Returns the number of answers left when the time is over."""
-    for done, record in enumerate(records, 1):
-        journal.add(record)
-        if time.monotonic() > end:
-            return _answers(pending) - done
-    return 0
 
 
 def _with_progress(
@@ -206,16 +196,15 @@ def _engine(
     folder: Path, config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt], progress: Progress
 ) -> Engine:
     """Build an engine with slots for the largest cell, staging for the longest prompt, and a prefix store if useful."""
-    longest = max(len(item.prompt.whole) for item in pending)
-    window = max((item.choice(cell).window for item in pending for cell in item.cells), default=1)
-    entries = max(item.capacity for item in pending)
-    if any(cell.choice.select.prefills_twice for item in pending for cell in item.cells):
+    choices = [item.choice(cell) for item in pending for cell in item.cells]
+    longest, entries = max(len(item.prompt.prefilled) for item in pending), max(item.capacity for item in pending)
+    if any(choice.select.prefills_twice for choice in choices):
         longest = min(config.context, longest + SECOND_PREFILL)
+    window = max(choice.window for choice in choices)
     options = replace(options, kv_budget=entries, kv_select="snapkv", kv_window=window, prompt_tokens=longest)
-    if any(cell.choice.reads_pages for item in pending for cell in item.cells):
+    if any(choice.reads_pages for choice in choices):
         options = replace(options, kv_policy="arkvale", output_tokens=max(1, entries - longest))
-    review = max(cell.choice.review_interval for item in pending for cell in item.cells)
-    if review:
+    if review := max(choice.review_interval for choice in choices):
         options = replace(options, kv_policy="scissorhands", kv_review=review)
     if options.prefix_store is None and any(item.shared for item in pending):
         options = replace(options, prefix_store=AUTO)
@@ -223,15 +212,9 @@ def _engine(
         options = replace(options, prefix_store=_bytes_of_turns(config, options, pending), kv_turns="continue")
     engine = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
     progress(0, 0, "loading torch")
-    from ringkv.engine.build import build  # here: invalid studies are refused before torch is loaded
+    from ringkv.engine.build import build  # here, as above
 
     return build(engine, progress, partial(repeat_words, folder))
-
-
-def _machine(device: str | None) -> str:
-    from ringkv.engine.device import model_name  # here, as above
-
-    return model_name(device)
 
 
 def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[UnansweredPrompt]) -> int:
@@ -239,25 +222,25 @@ def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[Una
 
     Those are the prompts in progress, the slots of waiting first turns, and two turns of each running request.
     """
+
+    def blocks_of(entries: int) -> int:
+        return -(-entries // BLOCK)
+
     prompts = (len(item.prompt.tokens) for item in pending if item.shared < len(item.prompt.tokens))
     turns = AHEAD + 2 * (options.slots or 1)
-    blocks = sum(map(_blocks, nlargest(AHEAD + 1, prompts))) + turns * _blocks(max(map(_most_kept, pending)))
+    blocks = sum(map(blocks_of, nlargest(AHEAD + 1, prompts))) + turns * blocks_of(max(map(_most_kept, pending)))
     return blocks * BLOCK * sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
-
-
-def _blocks(entries: int) -> int:
-    return -(-entries // BLOCK)
 
 
 def _most_kept(item: UnansweredPrompt) -> int:
     """Return the entries of the largest of a prompt's slots when they are saved."""
     prompt = len(item.prompt.tokens)
-    every = any(cell.choice.policy in KEEP_EVERY_TOKEN for cell in item.cells)
-    return prompt + item.added if every else item.capacity
+    keeps_every = any(cell.choice.policy in KEEP_EVERY_TOKEN for cell in item.cells)
+    return prompt + item.added if keeps_every else item.capacity
 
 
 def _longest_prompt(pending: Sequence[UnansweredPrompt]) -> UnansweredPrompt:
-    """Return the longest of the prompts with the most cells, whose costs are measured and kept tokens plotted."""
+    """Return the longest of the prompts with the most cells, whose costs are measured."""
     most = max(len(item.cells) for item in pending)
     return max((item for item in pending if len(item.cells) == most), key=lambda item: len(item.prompt.tokens))
 
@@ -266,37 +249,22 @@ def _answers(pending: Sequence[UnansweredPrompt]) -> int:
     return sum(len(item.cells) for item in pending)
 
 
-def _workload(pending: Sequence[UnansweredPrompt]) -> str:
-    tokens = sum(len(item.prompt.tokens) for item in pending)
-    return f"{len(pending):,} prompts of {tokens:,} tokens in all, {_answers(pending):,} answers"
-
-
-def _check(study: Study, context: int) -> None:
-    longest, shortest = max(study.lengths), min(study.lengths)
-    if longest > context:
-        raise InvalidRequest(f"lengths reach {longest:,} and the model's context is {context:,}; lower them", "lengths")
-    for name, value, least in (("count", study.count, 1), ("lengths", shortest, SHORTEST)):
-        if value < least:
-            raise InvalidRequest(f"{name} is {value}; it must be at least {least}", name)
-    if not study.cells:
+def _check(study: Study, context: int, workspace: int | None) -> None:
+    """Raise InvalidRequest if a number is out of range, or if no engine serves all cells."""
+    longest, choices = max(study.lengths), [cell.choice for cell in study.cells]
+    policies = {choice.policy for choice in choices}
+    at_least(1, "count", study.count, 1)
+    at_least(SHORTEST, "lengths", min(study.lengths), SHORTEST)
+    at_least(SHORTEST, "lengths", longest, SHORTEST, context, "the model's context")
+    if not choices:
         raise InvalidRequest("there is no policy to evaluate; name some with --policies", "policies")
-    _check_slots([cell.choice for cell in study.cells])
-
-
-def _check_workspace(study: Study, size: int | None) -> None:
-    """Raise InvalidRequest if prompts are compressed while they are prefilled, and a policy keeps every token."""
-    longest, policies = max(study.lengths), {cell.choice.policy for cell in study.cells}
-    if size is not None and size < longest and (whole := policies.intersection(KEEP_EVERY_TOKEN)):
+    if workspace is not None and workspace < longest and (keeping := policies.intersection(KEEP_EVERY_TOKEN)):
         raise InvalidRequest(
-            f"policies has {min(whole)}, which keeps every token, and prompts of more than {size:,} tokens, the "
-            f"prefill_workspace, are compressed while they are prefilled; leave {min(whole)} out of policies, and "
+            f"policies has {min(keeping)}, which keeps every token, and prompts of more than {workspace:,} tokens, the "
+            f"prefill_workspace, are compressed while they are prefilled; leave {min(keeping)} out of policies, and "
             "evaluate it without prefill_workspace in another folder",
             "policies",
         )
-
-
-def _check_slots(choices: Sequence[KVChoice]) -> None:
-    """Raise InvalidRequest if no engine's slots serve all choices."""
     paged = {choice.policy for choice in choices if choice.reads_pages}
     if paged and any(choice.review_interval for choice in choices):
         raise InvalidRequest(

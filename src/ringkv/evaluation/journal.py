@@ -51,18 +51,18 @@ class Journal:
 
     def add(self, record: Record) -> None:
         self.records.append(record)
-        self._write(asdict(record))
+        self.note(asdict(record))
 
     def note(self, line: Mapping[str, Any]) -> None:
-        """Write a line that is no answer."""
-        self._write(line)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def begin(self, session: Mapping[str, Any]) -> None:
         """Record the machine and version of the answers that follow. Nothing is written before this call."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not (self.path.exists() and self.path.stat().st_size):
-            self._write({"about": self._about})
-        self._write({"session": session})
+            self.note({"about": self._about})
+        self.note({"session": session})
 
     @property
     def done(self) -> dict[tuple[str, str, str, str], str]:
@@ -84,10 +84,6 @@ class Journal:
             self.path.write_bytes(complete)
         self.records = list(read(self.path))
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
 
 def read(path: Path) -> Iterator[Record]:
     """Yield the records of a journal."""
@@ -102,7 +98,7 @@ def about(path: Path) -> dict[str, Any]:
     with path.open(encoding="utf-8") as file:
         stored: dict[str, Any] = json.loads(file.readline())["about"]
         sessions = [line["session"] for line in map(json.loads, file) if "session" in line]
-    return stored | {"sessions": [one for place, one in enumerate(sessions) if one not in sessions[:place]]}
+    return stored | {"sessions": [session for place, session in enumerate(sessions) if session not in sessions[:place]]}
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

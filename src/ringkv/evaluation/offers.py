@@ -1,19 +1,19 @@
 """offers: what each cell of a study would cost to serve, from its answers and the plan of an engine; and the advice."""
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
 
-from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, TurnMode
 from ringkv.base.page_counts import entries_read
 from ringkv.base.selectors import SELECTORS
 from ringkv.evaluation.advice import Advice, Offer, choose
-from ringkv.evaluation.bootstrap import Interval, mean_of
+from ringkv.evaluation.bootstrap import mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
@@ -50,7 +50,7 @@ class Served:
 
         Raises InvalidRequest, with the reason, if it cannot have full, which the others are compared with.
         """
-        self._complete(FULL)
+        complete(self.folder, self.config, _of_choice(self.options, KVChoice(FULL)))
         return [policy for policy in policies if self.can_have(Cell(KVChoice(policy)))]
 
     def in_next_turns(self, budgets: Sequence[str]) -> list[Cell]:
@@ -71,20 +71,17 @@ class Served:
             return False
         return True
 
-    def _complete(self, policy: str) -> None:
-        complete(self.folder, self.config, _of_choice(self.options, KVChoice(policy)))
-
 
 def advise(
     served: Served, cells: Sequence[Cell], records: Sequence[Record], most_lost: float, costs: Mapping[str, Cost]
 ) -> Advice:
     """Return which cell to serve with. Raises InvalidRequest if the full cache has not answered any prompt."""
-    found = [replace(one, cost=costs.get(one.cell)) for one in offers(served, cells, records)]
-    if not found:
+    compared = [replace(offer, cost=costs.get(offer.cell)) for offer in offers(served, cells, records)]
+    if not compared:
         raise InvalidRequest("the full cache has no answer to compare with yet; raise minutes", "minutes")
-    chosen, why = choose(found, most_lost)
+    chosen, why = choose(compared, most_lost)
     command = shlex.join(("ringkv", "serve", *chosen.flags))
-    return Advice(chosen, why, command, _longest(served, _scored(records)), tuple(found))
+    return Advice(chosen, why, command, _longest(served, _scored(records)), tuple(compared))
 
 
 def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> list[Offer]:
@@ -93,81 +90,58 @@ def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> 
     If questions were in the next turn, servers continue conversations as the study did.
     """
     known = _scored(records)
-    if all(one.cell != FULL for one in known):
+    if all(record.cell != FULL for record in known):
         return []
-    turns: TurnMode | None = "continue" if any(one.place == "next" for one in known) else None
+    turns: TurnMode | None = "continue" if any(record.place == "next" for record in known) else None
     options = replace(served.options, prompt_tokens=_longest(served, known), kv_turns=turns)
     served = replace(served, options=options)
-    return [one for cell in cells if (one := _offer(served, cell, known))]
+    return [offer for cell in cells if (offer := _offer(served, cell, known))]
 
 
 def _scored(records: Sequence[Record]) -> list[Record]:
     """Return the records of answers. A prompt that only the full cache could answer has a score of 0."""
-    own = (one for one in records if not TASKS[one.task].is_loss)
-    known = (replace(one, score=0.0) if one.error and one.cell != FULL else one for one in own)
-    return [one for one in known if one.score is not None]
+    answers = (record for record in records if not TASKS[record.task].is_loss)
+    known = (replace(record, score=0.0) if record.error and record.cell != FULL else record for record in answers)
+    return [record for record in known if record.score is not None]
 
 
 def _longest(served: Served, records: Sequence[Record]) -> int:
     """Return the tokens of the longest prompt, rounded up."""
-    longest = max(one.prompt_tokens for one in records)
+    longest = max(record.prompt_tokens for record in records)
     return min(served.config.context, -(-longest // ROUND) * ROUND)
 
 
 def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | None:
-    by_task = list(_by_task(cell, records))
-    if not by_task or not served.can_have(cell):
+    """Return None for a cell without answers to prompts that the full cache answered, or that no engine can have."""
+    by_task: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    full: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        for grouped, label in ((by_task, cell.label), (full, FULL)):
+            if record.cell == label:
+                grouped[record.task, record.place].append(record)
+    pairs = [paired(answers, full[task]) for task, answers in by_task.items()]
+    difference = mean_of([pair for pair in pairs if pair])
+    if difference is None or not served.can_have(cell):
         return None
+    lost, prompts = difference.through(lambda value: -points(value)), sum(map(len, by_task.values()))
+    is_full = cell.choice.policy == FULL
+    is_few = is_full or outcome(lost, prompts, more_is_better=False) == "few"
+    most_lost = lost.high if width(lost) else lost.high + 100 * RULE_OF_THREE / prompts
     options = _options(served.options, cell)
     engine = complete(served.folder, served.config, options)
-    held, read = _sizes(served.config, engine)
-    lost = _lost(by_task, records)
-    if lost is None:
-        return None
-    is_full, prompts = cell.choice.policy == FULL, sum(map(len, by_task))
-    is_few = outcome(lost, prompts, more_is_better=False) == "few"
-    most_lost = lost.high if width(lost) else lost.high + 100 * RULE_OF_THREE / prompts
+    shape = Shape.of(served.config, engine.model_dir.name).with_slots(engine.slot_format)
+    entries, dtype = engine.capacity, engine.dtype
     return Offer(
         cell=cell.label,
         prompts=prompts,
-        score=100 * fmean(fmean(one.score or 0.0 for one in some) for some in by_task),
+        score=100 * fmean(fmean(record.score or 0.0 for record in answers) for answers in by_task.values()),
         lost=None if is_full else lost.mean,
-        least_lost=None if is_full or is_few else _end(lost.low),
-        most_lost=None if is_full or is_few else _end(most_lost),
-        slot_bytes=held,
-        read_bytes=read,
+        least_lost=lost.low if not is_few and isfinite(lost.low) else None,
+        most_lost=most_lost if not is_few and isfinite(most_lost) else None,
+        slot_bytes=sum(size(shape, entries, dtype) for size in (slot_bytes, file_bytes, host_bytes)),
+        read_bytes=step_bytes(shape, entries, entries_read(engine.kv, entries, engine.page), dtype),
         flags=("--model", served.model, *_flags(options, cell)),
     )
-
-
-def _by_task(cell: Cell, records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Yield a cell's records of each task and place."""
-    own = [one for one in records if one.cell == cell.label]
-    for task in dict.fromkeys((one.task, one.place) for one in own):
-        yield [one for one in own if (one.task, one.place) == task]
-
-
-def _lost(by_task: Sequence[Sequence[Record]], records: Sequence[Record]) -> Interval | None:
-    """Return the points lost, as the mean over tasks with pairs of answers; None if there are none."""
-    full = [one for one in records if one.cell == FULL]
-    pairs = [
-        paired(some, [one for one in full if (one.task, one.place) == (some[0].task, some[0].place)])
-        for some in by_task
-    ]
-    found = mean_of([some for some in pairs if some])
-    return found and found.through(lambda difference: -points(difference))
-
-
-def _end(value: float) -> float | None:
-    return value if isfinite(value) else None
-
-
-def _sizes(config: ModelConfig, engine: EngineConfig) -> tuple[int, int]:
-    """Return the bytes of a slot, in its tier too, and those of them that a decode step reads at most."""
-    shape = Shape.of(config, engine.model_dir.name).with_slots(engine.slot_format)
-    entries, dtype = engine.capacity, engine.dtype
-    held = sum(of(shape, entries, dtype) for of in (slot_bytes, file_bytes, host_bytes))
-    return held, step_bytes(shape, entries, entries_read(engine.kv, entries, engine.page), dtype)
 
 
 def _options(options: Options, cell: Cell) -> Options:
@@ -198,12 +172,8 @@ def _flags(options: Options, cell: Cell) -> Iterator[str]:
     selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
     for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *OF_PAGES):
         if (value := getattr(options, name)) is not None:
-            yield from _flag(name, value)
-
-
-def _flag(name: str, value: object) -> tuple[str, ...]:
-    """Return a setting as it is written on the command line."""
-    setting = AT_START.get(name)
-    if setting and setting.flags and isinstance(value, bool):
-        return (setting.flags.split("/")[0 if value else 1],)
-    return f"--{name.replace('_', '-')}", str(value)
+            flags = AT_START[name].flags if name in AT_START else None
+            if flags and isinstance(value, bool):  # such as --kv-elastic/--kv-paper-layout
+                yield flags.split("/")[0 if value else 1]
+            else:
+                yield from (f"--{name.replace('_', '-')}", str(value))

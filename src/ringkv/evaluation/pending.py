@@ -1,16 +1,16 @@
-"""UnansweredPrompt: a prompt with the cells that it has no answer for yet."""
+"""Study: what is asked under which caches. UnansweredPrompt: a prompt with the cells that it has no answer for yet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile, zip_longest
-from typing import Protocol
+from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
 from ringkv.evaluation.cells import Cell
 from ringkv.evaluation.prompt import PromptBuilder, TokenizedPrompt
-from ringkv.evaluation.sample import CannotMake, NoneOfKind, Place, Sample
+from ringkv.evaluation.sample import CannotMake, NoneOfKind, Place, Sample, not_empty
 from ringkv.evaluation.tasks.catalogue import Task
 from ringkv.evaluation.tasks.source import Source
 
@@ -59,20 +59,29 @@ class UnansweredPrompt:
         return max(cell.held(len(self.prompt.tokens), self.added) for cell in self.cells)
 
 
-class StudyScope(Protocol):
-    """The fields of a study that `prepare` reads."""
+@dataclass(frozen=True)
+class Study:
+    """Tasks by name or group. Each prompt is run under each of `cells`, with its question at each of `places`.
 
-    @property
-    def tasks(self) -> Sequence[str]: ...
-    @property
-    def cells(self) -> Sequence[Cell]: ...
-    @property
-    def places(self) -> Sequence[Place]: ...
+    lengths: tokens of generated prompts, answers included; real prompts are cut to the longest; none: to the context.
+    count: prompts of each task and length. data: a folder with the data sets that tasks read. prompts: a file of the
+    user's own prompts.
+    """
+
+    model: str
+    tasks: Sequence[str]
+    cells: Sequence[Cell]
+    lengths: Sequence[int] = (4096,)
+    places: Sequence[Place] = ("inside",)
+    count: int = 10
+    seed: int = 0
+    data: Path | None = None
+    prompts: Path | None = None
 
 
 def prepare(
     tasks: Sequence[Task],
-    study: StudyScope,
+    study: Study,
     source: Source,
     prompts: PromptBuilder,
     done: Mapping[Key, str],
@@ -98,11 +107,12 @@ def prepare(
 
 
 def _of_task(
-    task: Task, study: StudyScope, source: Source, prompts: PromptBuilder, done: Mapping[Key, str]
+    task: Task, study: Study, source: Source, prompts: PromptBuilder, done: Mapping[Key, str]
 ) -> Iterator[list[UnansweredPrompt]]:
     """Yield the pending prompts of each sample that has some. Prompts about one context share its tokens."""
     before: UnansweredPrompt | None = None
-    for sample in _samples(task, source):
+    none = CannotMake(f"it has no prompt of at most {source.longest:,} tokens; raise the lengths", "lengths")
+    for sample in not_empty(task.samples(source), none):
         all_places = [
             UnansweredPrompt(task, place, sample, prompts.make(sample, place), tuple(study.cells))
             for place in places_of(task, study.places)
@@ -112,25 +122,12 @@ def _of_task(
             before = pending[-1]
 
 
-def _samples(task: Task, source: Source) -> Iterator[Sample]:
-    samples = task.samples(source)
-    first = next(samples, None)
-    if first is None:
-        raise CannotMake(f"it has no prompt of at most {source.longest:,} tokens; raise the lengths", "lengths")
-    yield first
-    yield from samples
-
-
 def _sharing(before: UnansweredPrompt | None, item: UnansweredPrompt) -> UnansweredPrompt:
     """Return the prompt with the number of its leading tokens that the one before it has, if it has its context."""
     if before is None or (before.sample.context, before.salt) != (item.sample.context, item.salt):
         return item
-    return replace(item, shared=_common_prefix(before.prompt, item.prompt))
-
-
-def _common_prefix(a: TokenizedPrompt, b: TokenizedPrompt) -> int:
-    """The number of leading tokens that both have."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a.tokens, b.tokens, strict=False)))
+    pairs = zip(before.prompt.tokens, item.prompt.tokens, strict=False)
+    return replace(item, shared=sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def _without_done(item: UnansweredPrompt, done: Mapping[Key, str]) -> UnansweredPrompt:

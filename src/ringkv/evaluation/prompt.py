@@ -17,13 +17,11 @@ class TokenizedPrompt:
     """forced: tokens fed after the compressed prompt, before sampling: a question, or a text to score.
 
     following: tokens of the conversation's next turn, whose prompt they end; it continues from what was kept.
-    question: how many of `tokens`, the last ones, are the question.
     """
 
     tokens: tuple[int, ...]
     forced: tuple[int, ...] = ()
     following: tuple[int, ...] = ()
-    question: int = 0
 
     @property
     def digest(self) -> str:
@@ -32,7 +30,7 @@ class TokenizedPrompt:
         return sha256(repr(parts).encode()).hexdigest()[:12]
 
     @property
-    def whole(self) -> tuple[int, ...]:
+    def prefilled(self) -> tuple[int, ...]:
         """All tokens that are prefilled: those of the next turn too."""
         return self.tokens + self.following
 
@@ -76,10 +74,10 @@ class PromptBuilder:
         """The prompt up to its question, and the rest with the first words of the answer."""
         if self._template is None or not sample.is_chat:
             return sample.context, sample.question + sample.begin
-        whole = self._template.render([{"role": "user", "content": sample.context + sample.question}])
+        text = self._template.render([{"role": "user", "content": sample.context + sample.question}])
         question = sample.question.rstrip()  # templates may trim a message
-        at = whole.rindex(question) if question else len(whole)
-        return whole[:at], whole[at:] + sample.begin
+        start = text.rindex(question) if question else len(text)
+        return text[:start], text[start:] + sample.begin
 
     @cached_property
     def _template(self) -> ChatTemplate | None:
@@ -90,7 +88,7 @@ class PromptBuilder:
 
 
 _AT: Mapping[Place, Callable[[tuple[int, ...], tuple[int, ...]], TokenizedPrompt]] = {
-    "inside": lambda context, question: TokenizedPrompt(context + question, question=len(question)),
+    "inside": lambda context, question: TokenizedPrompt(context + question),
     "after": lambda context, question: TokenizedPrompt(context, forced=question),
     "next": lambda context, question: TokenizedPrompt(context, following=question),
 }

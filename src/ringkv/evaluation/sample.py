@@ -4,12 +4,13 @@ A prompt is a context and a question about it. The question is part of the promp
 compressed, so that tokens are selected without it: fed token by token, or prefilled as a conversation's next turn.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ringkv.base.errors import InvalidRequest
 
+Item = TypeVar("Item")
 Place = Literal["inside", "after", "next"]
 """Place of the question: inside the prompt, after its compression, or in the conversation's next turn."""
 
@@ -48,6 +49,16 @@ class Answer:
 
     text: str
     logprobs: Sequence[float] = ()
+
+
+def not_empty(items: Iterable[Item], otherwise: InvalidRequest) -> Iterator[Item]:
+    """Yield the items. Raises the error if there are none."""
+    is_empty = True
+    for item in items:
+        is_empty = False
+        yield item
+    if is_empty:
+        raise otherwise
 
 
 Score = Callable[[Answer, Sample], float]

@@ -3,12 +3,21 @@
 The program runs in its own process and an empty folder. The kernel enforces the limits (setrlimit). A network namespace
 removes the network if the system allows it; an audit hook always refuses sockets and other processes. The sandbox
 contains a model's mistakes. It does not stop an attacker.
+
+A program scores 1 if it passes its problem's tests, otherwise 0. HumanEval: arXiv 2107.03374.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
 
+CODE_BLOCK = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+IMPORTS = (
+    "from typing import *\nfrom collections import *\nfrom itertools import *\nfrom functools import *\n"
+    "from heapq import *\nfrom bisect import *\nfrom math import *\nfrom builtins import pow\n"
+    "import collections, itertools, functools, heapq, bisect, math, re, string, random\n"
+)
 SECONDS, BYTES = 10.0, 1 << 30
 END = b"at its end"  # written to standard output after the program's last line
 BOOT = (
@@ -56,3 +65,15 @@ def passes(program: str, seconds: float = SECONDS, memory: int = BYTES) -> bool:
         except subprocess.TimeoutExpired:
             return False
     return done.returncode == 0 and END in done.stdout
+
+
+def solves(text: str, given: str, test: str) -> float:
+    """Score an answer: its first block of code, or all of it if it has none.
+
+    given: code to prepend, unless the answer repeats its first function or class. test: code that raises on an error.
+    """
+    block = CODE_BLOCK.search(text)
+    code = block[1] if block else text
+    defined = re.search(r"^(class|def) \w+", given, re.MULTILINE)
+    program = code if (defined[0] if defined else given) in code else given + code
+    return float(passes(f"{IMPORTS}\n{program}\n\n{test}\n"))

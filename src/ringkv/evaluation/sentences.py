@@ -8,50 +8,51 @@ from ringkv.evaluation.bootstrap import Interval
 from ringkv.evaluation.cells import budget_of, policy_of
 from ringkv.evaluation.outcome import WORDS, prompts_needed
 from ringkv.evaluation.tasks.catalogue import TASKS
-from ringkv.evaluation.verdict import Comparison, Verdict
+from ringkv.evaluation.verdict import Comparison, Verdict, Worst
 
 PLACES = {"inside": "", "after": ", question after compression", "next": ", question in the next turn"}
 GROUPS = {"own": "your prompts", "ruler": "RULER", "longbench": "LongBench", "text": "WikiText-2"}
 UNKNOWN = "nothing can be said, because the full cache's score is 0"
 
 
-def headline(found: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """Return the most useful verdict as a sentence."""
-    one = found.most_useful
-    where = f" on {tasks(one)}" if found.is_loss else f" on {tasks(one)}{PLACES[found.place]}"
-    return f"At {_size(budget_of(one.cell))}, {policy_of(one.cell)} {_text(one, _phrase(one).rest + where)}."
+    verdict = comparison.most_useful
+    where = f" on {tasks(verdict)}" if comparison.is_loss else f" on {tasks(verdict)}{PLACES[comparison.place]}"
+    text = _text(verdict, _phrase(verdict).rest + where)
+    return f"At {_size(budget_of(verdict.cell))}, {policy_of(verdict.cell)} {text}."
 
 
-def line(one: Verdict) -> str:
+def line(verdict: Verdict) -> str:
     """Return a verdict in short, without the name of its cell."""
-    return _text(one, "")
+    return _text(verdict, "")
 
 
-def of_full(found: Comparison) -> str:
+def of_full(comparison: Comparison) -> str:
     """Name the full cache's own score."""
-    over = f"over {found.prompts:,} prompts" if found.prompts > 1 else "on one prompt"
-    if found.is_loss:
-        return f"The full cache's perplexity is {exp(-found.full):.2f} {over}."
-    return f"The full cache scores {100 * found.full:.1f}% {over}."
+    over = f"over {comparison.prompts:,} prompts" if comparison.prompts > 1 else "on one prompt"
+    if comparison.is_loss:
+        return f"The full cache's perplexity is {exp(-comparison.full):.2f} {over}."
+    return f"The full cache scores {100 * comparison.full:.1f}% {over}."
 
 
-def tasks(one: Verdict) -> str:
+def tasks(verdict: Verdict) -> str:
     """Name what the prompts are of: a group of tasks, or their number."""
-    groups = {TASKS[task].group for task in one.tasks}
+    groups = {TASKS[task].group for task in verdict.tasks}
     if len(groups) == 1 and (name := GROUPS.get(*groups)):
         return name
-    return min(one.tasks) if len(one.tasks) == 1 else f"{len(one.tasks)} tasks"
+    return min(verdict.tasks) if len(verdict.tasks) == 1 else f"{len(verdict.tasks)} tasks"
 
 
-def _text(one: Verdict, rest: str) -> str:
+def _text(verdict: Verdict, rest: str) -> str:
     """Return what a cell keeps. rest: of what."""
-    if one.share is None:
+    if verdict.share is None:
         return UNKNOWN
-    phrase = f"{_phrase(one).begin(one.share)}{rest}"
-    if one.outcome == "few":
-        needed = prompts_needed(one.prompts, one.share)
-        return f"has {WORDS['few']} to tell ({one.prompts:,}; about {needed:,} would do); so far it {phrase}"
-    return f"{phrase}: {WORDS['noise']}" if one.outcome == "noise" else phrase + _worst(one)
+    phrase = f"{_phrase(verdict).begin(verdict.share)}{rest}"
+    if verdict.outcome == "few":
+        needed = prompts_needed(verdict.prompts, verdict.share)
+        return f"has {WORDS['few']} to tell ({verdict.prompts:,}; about {needed:,} would do); so far it {phrase}"
+    return f"{phrase}: {WORDS['noise']}" if verdict.outcome == "noise" else phrase + _worst(verdict.worst)
 
 
 class _Phrase(NamedTuple):
@@ -61,9 +62,9 @@ class _Phrase(NamedTuple):
     rest: str
 
 
-def _phrase(one: Verdict) -> _Phrase:
+def _phrase(verdict: Verdict) -> _Phrase:
     """Return the phrase of the tasks' kind; of tasks of several kinds, that of scores."""
-    kinds = {(TASKS[task].is_loss, TASKS[task].is_relative) for task in one.tasks}
+    kinds = {(TASKS[task].is_loss, TASKS[task].is_relative) for task in verdict.tasks}
     return _PHRASES[min(kinds)]
 
 
@@ -87,10 +88,10 @@ def _ends(interval: Interval, form: str) -> str:
     return f" [{interval.low:{form}}, {interval.high:{form}}]" if isfinite(interval.low) else ""
 
 
-def _worst(one: Verdict) -> str:
-    if one.worst is None:
+def _worst(worst: Worst | None) -> str:
+    if worst is None:
         return ""
-    return f"; {one.worst.name} {'suffer' if one.worst.is_plural else 'suffers'} most ({one.worst.share:.0f}%)"
+    return f"; {worst.name} {'suffer' if worst.is_plural else 'suffers'} most ({worst.share:.0f}%)"
 
 
 def _size(budget: str) -> str:

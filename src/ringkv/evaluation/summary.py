@@ -5,7 +5,7 @@ contains zero is noise: the data show no difference.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, expm1
 from statistics import fmean
@@ -35,30 +35,37 @@ class CellScore:
     kept: float  # share of the prompt, on average
     output_tokens: float
     ring_wraps: float
+    is_loss: bool
+
+
+Key = tuple[str, str, int | None, str]
+"""A task or group, the place of its question, the length of its prompts, and a cell."""
 
 
 def task_scores(records: Sequence[Record]) -> list[CellScore]:
     """A score for each task, place, length and cell, in the order of tasks, with the full cache first."""
-    named: dict[tuple[str, str, int | None, str], list[Record]] = defaultdict(list)
-    for record in records:
-        named[record.task, record.place, length_of(record), record.cell].append(record)
     order = {name: place for place, name in enumerate(TASKS)}
-    keys = sorted(named, key=lambda key: (order.get(key[0], 0), *_order(key)))
-    return [_task_score(key, named[key], named.get((*key[:3], FULL), ())) for key in keys]
+    named = _grouped(records, lambda record: record.task)
+    return [_score(key, named) for key in sorted(named, key=lambda key: (order.get(key[0], 0), *_order(key)))]
 
 
 def group_scores(records: Sequence[Record]) -> list[CellScore]:
     """The mean over the tasks of each group, all with the same weight. Perplexities are not in a group."""
-    named: dict[tuple[str, str, int | None, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        task = TASKS[record.task]
-        if not task.is_loss:
-            named[task.group, record.place, length_of(record), record.cell][record.task].append(record)
+    shares = [record for record in records if not TASKS[record.task].is_loss]
+    named = _grouped(shares, lambda record: TASKS[record.task].group)
     keys = sorted(named, key=lambda key: (key[0], *_order(key)))
-    return [_group_score(key, named[key], named.get((*key[:3], FULL), {})) for key in keys if len(named[key]) > 1]
+    return [_score(key, named) for key in keys if len(named[key]) > 1]
 
 
-def _order(key: tuple[str, str, int | None, str]) -> tuple[bool, int, bool, str]:
+def _grouped(records: Sequence[Record], name: Callable[[Record], str]) -> Mapping[Key, Mapping[str, Sequence[Record]]]:
+    """Return the records by key and task."""
+    named: dict[Key, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        named[name(record), record.place, length_of(record), record.cell][record.task].append(record)
+    return named
+
+
+def _order(key: Key) -> tuple[bool, int, bool, str]:
     _, place, length, cell = key
     return place != "inside", length or 0, cell != FULL, cell
 
@@ -68,54 +75,39 @@ def length_of(record: Record) -> int | None:
     return int(length) if length is not None else None
 
 
-def _task_score(key: tuple[str, str, int | None, str], own: Sequence[Record], full: Sequence[Record]) -> CellScore:
-    task, place, length, cell = key
-    is_loss = TASKS[task].is_loss
-    scored = [one for one in own if one.score is not None]
+def _score(key: Key, named: Mapping[Key, Mapping[str, Sequence[Record]]]) -> CellScore:
+    name, place, length, cell = key
+    by_task, full = named[key], named.get((name, place, length, FULL), {})
+    scored = {task: [record for record in records if record.score is not None] for task, records in by_task.items()}
+    answers = [record for records in scored.values() for record in records]
+    means = [fmean(record.score or 0.0 for record in records) for records in scored.values() if records]
+    is_loss = any(TASKS[task].is_loss for task in by_task)
+    difference = mean_of([paired(records, full.get(task, ())) for task, records in scored.items()])
+
+    def average(of: Callable[[Record], float]) -> float:
+        return fmean(map(of, answers)) if answers else 0.0
+
     return CellScore(
-        task=task,
+        task=name if len(by_task) == 1 else f"{name}, mean of {len(means)} tasks",
         place=place,
         length=length,
         cell=cell,
-        count=len(scored),
-        failed=len(own) - len(scored),
-        mean=_shown([one.score for one in scored if one.score is not None], is_loss) if scored else None,
-        over_full=_difference([paired(scored, full)], _ratio if is_loss else points) if cell != FULL else None,
-        **_averages(scored),
+        count=len(answers),
+        failed=sum(map(len, by_task.values())) - len(answers),
+        mean=(exp(-fmean(means)) if is_loss else 100 * fmean(means)) if means else None,
+        over_full=difference.through(_ratio if is_loss else points) if difference and cell != FULL else None,
+        kept=average(lambda record: record.kept / max(1, record.prompt_tokens)),
+        output_tokens=average(lambda record: record.output_tokens),
+        ring_wraps=average(lambda record: record.ring_wraps),
+        is_loss=is_loss,
     )
 
 
-def _group_score(
-    key: tuple[str, str, int | None, str], own: Mapping[str, Sequence[Record]], full: Mapping[str, Sequence[Record]]
-) -> CellScore:
-    group, place, length, cell = key
-    scored = {task: [one for one in records if one.score is not None] for task, records in own.items()}
-    means = [fmean(one.score or 0.0 for one in records) for records in scored.values() if records]
-    everything = [one for records in scored.values() for one in records]
-    pairs = [paired(records, full.get(task, ())) for task, records in scored.items()]
-    return CellScore(
-        task=f"{group}, mean of {len(means)} tasks",
-        place=place,
-        length=length,
-        cell=cell,
-        count=len(everything),
-        failed=sum(map(len, own.values())) - len(everything),
-        mean=100 * fmean(means) if means else None,
-        over_full=_difference(pairs, points) if cell != FULL else None,
-        **_averages(everything),
-    )
-
-
-def paired(own: Sequence[Record], full: Sequence[Record]) -> list[float]:
+def paired(records: Sequence[Record], full: Sequence[Record]) -> list[float]:
     """The score less the full cache's score, for each prompt that has both."""
-    of_full = {one.sample: one.score for one in full}
-    scored = [(one.score, of_full.get(one.sample)) for one in own]
+    of_full = {record.sample: record.score for record in full}
+    scored = [(record.score, of_full.get(record.sample)) for record in records]
     return [score - other for score, other in scored if score is not None and other is not None]
-
-
-def _difference(pairs: Sequence[Sequence[float]], shown: Callable[[float], float]) -> Interval | None:
-    found = mean_of(pairs)
-    return None if found is None else found.through(shown)
 
 
 def points(difference: float) -> float:
@@ -126,29 +118,3 @@ def points(difference: float) -> float:
 def _ratio(difference: float) -> float:
     """The ratio of perplexities less 1 in percent, from a difference of mean log-probabilities."""
     return 100 * expm1(-difference)
-
-
-def _shown(scores: Sequence[float], is_loss: bool) -> float:
-    return exp(-fmean(scores)) if is_loss else 100 * fmean(scores)
-
-
-def _averages(records: Sequence[Record]) -> dict[str, float]:
-    def mean(of: Callable[[Record], float]) -> float:
-        return fmean(map(of, records)) if records else 0.0
-
-    return {
-        "kept": mean(lambda one: one.kept / max(1, one.prompt_tokens)),
-        "output_tokens": mean(lambda one: one.output_tokens),
-        "ring_wraps": mean(lambda one: one.ring_wraps),
-    }
-
-
-def depths(records: Sequence[Record]) -> Iterator[tuple[str, str, Mapping[tuple[float, int], float]]]:
-    """Yield (cell, place, (depth, length) -> percent found) for tasks with a single needle."""
-    named: dict[tuple[str, str], dict[tuple[float, int], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        length = length_of(record)
-        if "depth" in record.facts and length is not None and record.score is not None:
-            named[record.cell, record.place][float(record.facts["depth"]), length].append(record.score)
-    for (cell, place), found in named.items():
-        yield cell, place, {at: 100 * fmean(scores) for at, scores in found.items()}

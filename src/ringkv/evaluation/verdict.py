@@ -17,8 +17,7 @@ from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.outcome import Outcome, outcome
 from ringkv.evaluation.summary import length_of
-from ringkv.evaluation.tasks.catalogue import TASKS
-from ringkv.evaluation.tasks.kinds import kind_of
+from ringkv.evaluation.tasks.catalogue import KINDS, TASKS
 
 ENOUGH = 90.0  # percent of the full cache's score that a cache keeps for certain, to be named first
 ORDER = ("inside", "after", "next")
@@ -42,15 +41,14 @@ class Worst:
 class Verdict:
     """What one cell keeps of the full cache's score, in percent; a share of None says that this score is 0.
 
-    tasks: those that both answered. held: share of the prompt in the cache. entries: of a slot, 0 if answers do not
-    say. worst: None if nothing certainly suffers more than the rest.
+    tasks: those that both answered. held: share of the prompt in the cache. worst: None if nothing certainly suffers
+    more than the rest.
     """
 
     cell: str
     tasks: frozenset[str]
     prompts: int
     held: float
-    entries: float
     share: Interval | None
     outcome: Outcome
     worst: Worst | None = None
@@ -60,79 +58,78 @@ class Verdict:
 class Comparison:
     """Verdicts on the cells whose question is at one place, the best first; or on all that have a perplexity.
 
-    full: the mean score of the full cache over all its answers, or its mean log-probability. full_entries: of its slot,
-    0 if answers do not say. prompts: that the full cache has answered.
+    full: the mean score of the full cache over all its answers, or its mean log-probability. prompts: that the full
+    cache has answered.
     """
 
     place: str
     is_loss: bool
     full: float
-    full_entries: float
     prompts: int
     verdicts: tuple[Verdict, ...]
 
     @property
     def most_useful(self) -> Verdict:
         """The smallest of the cells that certainly keep `ENOUGH`, else the best one of which something can be told."""
-        enough = [one for one in self.verdicts if one.share and isfinite(one.share.low) and one.share.low >= ENOUGH]
+        told = [verdict for verdict in self.verdicts if verdict.share and isfinite(verdict.share.low)]
+        enough = [verdict for verdict in told if verdict.share and verdict.share.low >= ENOUGH]
         if enough:
-            return min(enough, key=lambda one: round(one.held, 2))  # the best of equal sizes is first
-        return next((one for one in self.verdicts if one.outcome != "few"), self.verdicts[0])
+            return min(enough, key=lambda verdict: round(verdict.held, 2))  # the best of equal sizes is first
+        return next((verdict for verdict in self.verdicts if verdict.outcome != "few"), self.verdicts[0])
 
 
 def compare(records: Iterable[Record]) -> list[Comparison]:
     """Return a comparison for each place of the question, and the one of perplexities last."""
     named: dict[tuple[bool, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for one in records:
-        if one.score is not None:
-            named[TASKS[one.task].is_loss, one.place][one.cell].append(one)
+    for record in records:
+        if record.score is not None:
+            named[TASKS[record.task].is_loss, record.place][record.cell].append(record)
     order = sorted(named, key=lambda key: (key[0], ORDER.index(key[1])))
-    return [found for key in order if (found := _compared(named[key], *key))]
+    return [comparison for key in order if (comparison := _compared(named[key], *key))]
 
 
 def _compared(by_cell: Mapping[str, Sequence[Record]], is_loss: bool, place: str) -> Comparison | None:
     """Return None if no prompt has an answer of the full cache and another one."""
     full = by_cell.get(FULL, ())
     ratio = _ratio_of_perplexities if is_loss else share_of
-    paired = {cell: pairs(own, full) for cell, own in by_cell.items() if cell != FULL}
-    verdicts = [_verdict(cell, by_cell[cell], some, ratio) for cell, some in paired.items() if some]
+    paired = {cell: pairs(records, full) for cell, records in by_cell.items() if cell != FULL}
+    verdicts = [_verdict(cell, by_cell[cell], scores, ratio) for cell, scores in paired.items() if scores]
     ranked = tuple(sorted(verdicts, key=_rank))
-    return Comparison(place, is_loss, _mean(full), _entries(full), len(full), ranked) if verdicts else None
+    return Comparison(place, is_loss, _mean(full), len(full), ranked) if verdicts else None
 
 
 Ratio = Callable[[Sequence[Sequence[tuple[float, float]]]], Interval | None]
 
 
-def _verdict(cell: str, own: Sequence[Record], scores: Pairs, ratio: Ratio) -> Verdict:
+def _verdict(cell: str, records: Sequence[Record], scores: Pairs, ratio: Ratio) -> Verdict:
     share = _percent(ratio(list(scores.values())))
-    prompts = _count(scores.values())
+    prompts = sum(map(len, scores.values()))
     return Verdict(
         cell=cell,
         tasks=frozenset(task for task, _ in scores),
         prompts=prompts,
-        held=fmean(one.kept / max(1, one.prompt_tokens) for one in own),
-        entries=_entries(own),
+        held=fmean(record.kept / max(1, record.prompt_tokens) for record in records),
         share=share,
         outcome=_outcome(share, prompts) if share else "few",
         worst=_worst(scores, share, ratio) if share else None,
     )
 
 
-def pairs(own: Iterable[Record], full: Iterable[Record]) -> Pairs:
+def pairs(records: Iterable[Record], full: Iterable[Record]) -> Pairs:
     """Return the scores of the prompts that both have answered."""
-    of_full = {one.key[:3]: one.score for one in full}
-    found: dict[Stratum, list[tuple[float, float]]] = defaultdict(list)
-    for one in own:
-        other = of_full.get(one.key[:3])
-        if one.score is not None and other is not None:
-            found[one.task, length_of(one)].append((one.score, other))
-    return found
+    of_full = {record.key[:3]: record.score for record in full}
+    paired: dict[Stratum, list[tuple[float, float]]] = defaultdict(list)
+    for record in records:
+        other = of_full.get(record.key[:3])
+        if record.score is not None and other is not None:
+            paired[record.task, length_of(record)].append((record.score, other))
+    return paired
 
 
 def _ratio_of_perplexities(scores: Sequence[Sequence[tuple[float, float]]]) -> Interval | None:
     """Return the full cache's perplexity divided by the cell's, from mean log-probabilities."""
-    found = mean_of([[own - full for own, full in some] for some in scores])
-    return found and found.through(exp)
+    difference = mean_of([[score - full for score, full in stratum] for stratum in scores])
+    return difference and difference.through(exp)
 
 
 def _percent(share: Interval | None) -> Interval | None:
@@ -143,42 +140,34 @@ def _outcome(share: Interval, prompts: int) -> Outcome:
     return outcome(share.through(lambda value: value - 100), prompts)
 
 
-def _count(scores: Iterable[Sequence[tuple[float, float]]]) -> int:
-    return sum(map(len, scores))
-
-
-def _rank(one: Verdict) -> tuple[float, float, bool]:
+def _rank(verdict: Verdict) -> tuple[float, float, bool]:
     """Sort the highest share first, of equal ones the smaller, and of equal sizes that of the default policy."""
-    is_other = one.cell.split()[0] != KVChoice().policy
-    return -one.share.mean if one.share else 0.0, round(one.held, 2), is_other
+    is_other = verdict.cell.split()[0] != KVChoice().policy
+    return -verdict.share.mean if verdict.share else 0.0, round(verdict.held, 2), is_other
 
 
 def _worst(scores: Pairs, share: Interval, ratio: Ratio) -> Worst | None:
     """Return the kind of task that suffers most, or the task if all are of one kind."""
-    by_kind = _grouped(scores, kind_of)
+    by_kind = _grouped(scores, lambda task: KINDS.get(task, task))
     parts = by_kind if len(by_kind) > 1 else _grouped(scores, str)
-    found = {name: part for name, some in parts.items() if (part := _percent(ratio(some)))}
-    if len(found) < 2:
+    shares = {name: part for name, strata in parts.items() if (part := _percent(ratio(strata)))}
+    if len(shares) < 2:
         return None
-    name, least = min(found.items(), key=lambda item: item[1].mean)
-    suffers = _outcome(least, _count(parts[name])) == "worse" and least.mean < share.mean
+    name, least = min(shares.items(), key=lambda item: item[1].mean)
+    suffers = _outcome(least, sum(map(len, parts[name]))) == "worse" and least.mean < share.mean
     return Worst(name, len(by_kind) > 1, least.mean) if suffers else None
 
 
 def _grouped(scores: Pairs, name: Callable[[str], str]) -> dict[str, list[Sequence[tuple[float, float]]]]:
-    found = defaultdict(list)
-    for (task, _), some in scores.items():
-        found[name(task)].append(some)
-    return found
-
-
-def _entries(records: Sequence[Record]) -> float:
-    return fmean(one.entries for one in records) if all(one.entries for one in records) else 0.0
+    grouped = defaultdict(list)
+    for (task, _), stratum in scores.items():
+        grouped[name(task)].append(stratum)
+    return grouped
 
 
 def _mean(records: Iterable[Record]) -> float:
     """Return the mean over tasks and lengths."""
     by_task = defaultdict(list)
-    for one in records:
-        by_task[one.task, length_of(one)].append(one.score or 0.0)
+    for record in records:
+        by_task[record.task, length_of(record)].append(record.score or 0.0)
     return fmean(map(fmean, by_task.values()))

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from rich.progress import Progress as ProgressBar
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Engine, Limits
+from ringkv.base.engine import Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
@@ -43,7 +43,7 @@ from ringkv.weights.read_ahead import read_ahead
 
 P = ParamSpec("P")
 R = TypeVar("R")
-FIELDS = frozenset(one.name for one in fields(SamplingParams))
+FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
 def sampling_hint(method: Callable[P, R]) -> Callable[P, R]:
@@ -86,7 +86,12 @@ class LLM:
                 folder, load_config(folder), options, available_bytes(), free_bytes(options.device)
             )
             self.tokenizer = Tokenizer.from_directory(folder)
-            self._engine = _build(self.config, report)
+            read_ahead(folder)
+            report(0, 0, "loading torch")
+            with uninterrupted():
+                from ringkv.ranks.build import build  # after every check that does not need torch
+
+            self._engine = build(self.config, report)
         self._loop = Loop(self._engine, guide=Guides(lambda: self.tokenizer, self.limits.vocab))
         self._answers = OpenAnswers(self._loop)
         self._ids = count()
@@ -199,15 +204,6 @@ class LLM:
         return OpenAnswer(
             request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
-
-
-def _build(config: EngineConfig, report: Progress) -> Engine:
-    read_ahead(config.model_dir)
-    report(0, 0, "loading torch")
-    with uninterrupted():
-        from ringkv.ranks.build import build  # after every check that does not need torch
-
-    return build(config, report)
 
 
 def _options(choices: Mapping[str, Any]) -> Options:

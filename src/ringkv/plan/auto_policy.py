@@ -9,66 +9,23 @@ not beat the ring (docs/policies.md, docs/accuracy.md).
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import choice
 from ringkv.plan.complete import complete
-from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.engine_footprint import Place, needs, refuse_small_store
 from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
 from ringkv.plan.options import AUTO, Options
-from ringkv.plan.places import Place, needs
-from ringkv.plan.prefix_store import refuse_small_store
 from ringkv.plan.units import show_bytes
 
 SELECTION = tuple(settings_of(SelectionSettings))
 OF_BUDGETS = ("kv_budget", "kv_compression")
-_FITS = "every token fits in memory, so nothing is evicted"
-_CROWDED = "it does not fit beside the other models"
-_PAGES = "a setting of pages is set, which only arkvale has"
 
 LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
 """Keeps what any later question may need."""
-
-
-class Decision(NamedTuple):
-    """A policy by name, and the reason in words. settings: of its selection."""
-
-    policy: str
-    why: str
-    settings: Mapping[str, Any] = {}
-
-
-class Attempt(NamedTuple):
-    """A policy. obstacle: why it cannot be; None if it can."""
-
-    policy: str
-    obstacle: str | None
-
-
-def decide(whole: Attempt, has_pages: bool, lasting: Attempt | None = None) -> Decision:
-    """Return what auto stands for.
-
-    whole: the attempt to evict nothing. has_pages: the user has set something of pages, which only arkvale has.
-    lasting: the attempt to keep what later questions need; None if none are expected.
-    """
-    if has_pages:
-        return Decision(whole.policy, _PAGES)
-    if whole.obstacle is None:
-        return Decision(whole.policy, _FITS)
-    why = f"{whole.policy} is not possible: {whole.obstacle}"
-    if lasting is None:
-        return Decision("snapstream", why)
-    if lasting.obstacle is None:
-        return Decision("snapstream", f"{why}; kv_select kvzip keeps what the next turns may ask for", LASTING)
-    return Decision("snapstream", f"{why}; kv_select kvzip is not possible either: {lasting.obstacle}")
-
-
-def candidate(options: Options) -> str:
-    """Return the policy that evicts nothing: arkvale if a budget says how many entries a step reads, else full."""
-    return "arkvale" if _are_set(options, (*OF_PAGES, *OF_BUDGETS)) else "full"
 
 
 def as_worker(options: Options) -> Options:
@@ -92,32 +49,30 @@ def settled(
     """
     if choice("kv_policy", options.kv_policy, (*POLICIES, AUTO), KVChoice().policy) != AUTO:
         return options, ""
-    whole = replace(options, kv_policy=candidate(options))
-    obstacle = _CROWDED if is_crowded else _obstacle(model_dir, config, whole, available)
-    attempt = Attempt(str(whole.kv_policy), obstacle)
-    found = decide(attempt, _are_set(options, OF_PAGES), _lasting(model_dir, config, options))
-    return replace(options, kv_policy=found.policy, **found.settings), found.why
-
-
-def _lasting(model_dir: Path, config: ModelConfig, options: Options) -> Attempt | None:
-    """Return the attempt to keep what later questions need, in as much memory as any snapstream needs.
-
-    None if no later questions are expected, or the user has set how tokens are selected.
-    """
+    keeping = replace(options, kv_policy="arkvale" if _are_set(options, (*OF_PAGES, *OF_BUDGETS)) else "full")
+    if _are_set(options, OF_PAGES):
+        return keeping, "a setting of pages is set, which only arkvale has"
+    crowded = "it does not fit beside the other models"
+    obstacle = crowded if is_crowded else _obstacle(model_dir, config, keeping, available)
+    if obstacle is None:
+        return keeping, "every token fits in memory, so nothing is evicted"
+    evicting, why = replace(options, kv_policy="snapstream"), f"{keeping.kv_policy} is not possible: {obstacle}"
     if options.kv_turns != "continue" or _are_set(options, (*SELECTION, "kv_profile")):
-        return None
-    return Attempt("snapstream", _obstacle(model_dir, config, replace(options, kv_policy="snapstream", **LASTING), {}))
+        return evicting, why
+    lasting = replace(evicting, **LASTING)
+    if obstacle := _obstacle(model_dir, config, lasting, {}):
+        return evicting, f"{why}; kv_select kvzip is not possible either: {obstacle}"
+    return lasting, f"{why}; kv_select kvzip keeps what the next turns may ask for"
 
 
 def _obstacle(model_dir: Path, config: ModelConfig, options: Options, available: Mapping[Place, int]) -> str | None:
     """Return why an engine is not possible: what refuses it, or a place with less memory than it needs."""
     try:
         engine = complete(model_dir, config, options)
-        footprint = engine_footprint(config, engine)
-        refuse_small_store(config, engine, footprint)
+        refuse_small_store(config, engine)
     except InvalidRequest as refused:
         return str(refused)
-    need = needs(footprint, config.groups, engine)
+    need = needs(config, engine)
     for place, limit in available.items():
         if place in need and (total := need[place].total(engine.slots)) > limit:
             return f"it needs {show_bytes(total)}, and {show_bytes(limit)} are available"

@@ -6,11 +6,10 @@ from ringkv.base.budgets import check_budget
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.plan.checks import at_least
-from ringkv.plan.kv_settings import AT_START, PER_REQUEST, changed
+from ringkv.plan.kv_settings import AT_START, DEFAULT_BUDGET, PER_REQUEST, changed
 from ringkv.plan.options import Options
 from ringkv.plan.units import parse_ratio
 
-DEFAULT_BUDGET = 2048
 DEFAULT_OUTPUT = 1024
 
 

@@ -14,13 +14,11 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.machine.folders import cache_dir
 from ringkv.machine.processor import instructions, multiplies_int8
 from ringkv.models.config import ModelConfig
-from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.checks import at_least, choice
+from ringkv.plan.checks import at_least, attention_parallel, choice
 from ringkv.plan.choose_kv import choose_kv, paged_entries
 from ringkv.plan.head_profile import head_shares
-from ringkv.plan.in_chunks import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks
 from ringkv.plan.options import AUTO, Options
-from ringkv.plan.prefill_workspace import prefill_workspace
+from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks, prefill_workspace
 from ringkv.plan.slot_format import IN_MEMORY, slot_format, with_residents
 from ringkv.plan.units import parse_bytes
 
@@ -50,16 +48,17 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     assert kv.budget is not None
     rank, nodes = _ranks(config, options)
     slots, parallel = _slots(config, rank, options)
-    longest = _longest(options)
+    longest = at_least(1, "lanes", options.lanes, 1)
     workspace = prefill_workspace(options.prefill_workspace, config.groups, kv, prompt_tokens, chunk)
     staged = workspace or prompt_tokens
-    drafts = _speculate(options)
+    drafts = at_least(0, "speculate", options.speculate, 0, MOST_DRAFTS)
     stored = slot_format(config, options, kv, Start(drafts, rank.count, device, options.kv_tier))
     page = stored.pages.size if stored.pages else 0
     capacity = paged_entries(options, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
     stored = with_residents(stored, options.kv_tier, device, kv, capacity)
     weights = _weights(options, dtype, device)
+    store = USUAL_STORE if options.prefix_store == AUTO else options.prefix_store or 0
     alone = slots <= longest or device != "cpu"  # passes with several prompts need our CPU operators
     return EngineConfig(
         model_dir=model_dir,
@@ -82,24 +81,12 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         nodes=nodes,
         attention_parallel=parallel,
         cache_dir=cache_dir(),
-        store_bytes=_store(options),
+        store_bytes=parse_bytes(store, "prefix_store"),
         speculate=drafts,
         slot_format=stored,
         kv_tier=_tier(options) if page else None,
         head_shares=head_shares(model_dir, config, options, kv),
     )
-
-
-def longest_prompts_only(engine: EngineConfig, options: Options) -> EngineConfig | None:
-    """Return the configuration whose staging holds the longest lanes only; None if it holds no others."""
-    lanes = _longest(options)
-    entries = lanes * engine.workspace.size
-    return replace(engine, lanes=lanes, staged_tokens=entries) if entries < engine.staged_entries else None
-
-
-def _longest(options: Options) -> int:
-    """Return how many of the longest lanes staging holds at once."""
-    return at_least(1, "lanes", options.lanes, 1)
 
 
 def _ranks(config: ModelConfig, options: Options) -> tuple[Rank, Nodes]:
@@ -149,28 +136,10 @@ def _tier(options: Options) -> Path | None:
     return folder
 
 
-def _speculate(options: Options) -> int:
-    drafts = at_least(0, "speculate", options.speculate, 0)
-    if drafts > MOST_DRAFTS:
-        raise InvalidRequest(f"speculate is {drafts}; it must be at most {MOST_DRAFTS} tokens per step", "speculate")
-    return drafts
-
-
-def _store(options: Options) -> int:
-    if options.prefix_store == AUTO:
-        return USUAL_STORE
-    return parse_bytes(options.prefix_store or 0, "prefix_store")
-
-
 def _prompt(options: Options, context: int, device: str) -> tuple[int, int]:
     """Return the chunk and the prompt limit. The default limit is the context if a workspace bounds the staging."""
     usual = context if options.prefill_workspace else min(context, DEFAULT_PROMPT)
-    requested = at_least(1, "prompt_tokens", options.prompt_tokens, usual)
-    if requested > context:
-        raise InvalidRequest(
-            f"prompt_tokens is {requested:,}; lower it to the model's context of {context:,} tokens or less",
-            "prompt_tokens",
-        )
+    requested = at_least(1, "prompt_tokens", options.prompt_tokens, usual, context, "the model's context")
     of_device = DEFAULT_CHUNK if device == "cpu" else DEFAULT_CHUNK_ON_GPU
     return in_chunks(requested, context, at_least(1, "chunk", options.chunk, of_device), options.prefill_workspace)
 
@@ -229,12 +198,7 @@ def _threads(requested: int | None, ranks: int) -> int:
     """Return the number of threads of a rank. Raises InvalidRequest for many more than there are cores to run them."""
     cores = max(1, default_threads() // ranks)
     most = max(MOST_THREADS, THREADS_PER_CORE * cores)
-    threads = at_least(1, "threads", requested, cores)
-    if threads > most:
-        raise InvalidRequest(
-            f"threads is {threads:,}; this process may use {cores} cores, so give at most {most}", "threads"
-        )
-    return threads
+    return at_least(1, "threads", requested, cores, most, f"because this process may use {cores} cores")
 
 
 def default_threads() -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from ringkv.models.config import ModelConfig
 from ringkv.models.weights import Weight
-from ringkv.plan.distinct_experts import distinct_share
-from ringkv.plan.footprint import bits_of
+from ringkv.plan.footprint import bits_of, distinct_share
 
 
 @dataclass(frozen=True)

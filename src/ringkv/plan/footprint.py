@@ -9,7 +9,7 @@ staging  staged tokens x token               dense keys and values of the prompt
 sampler  slots x vocabulary x bytes          logits, penalties, masks, and temporaries of one sampling step
 weights  parameters x bits / 8 / ranks
 step     weights read + slots x slot         the least bytes that a decode step reads; of a mixture of experts, those
-                                             that so many tokens choose (`distinct_experts`)
+                                             that so many tokens choose (`distinct_share`)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.errors import InvalidRequest
-from ringkv.plan.distinct_experts import distinct_share
 from ringkv.plan.shapes import Shape
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
@@ -157,8 +156,18 @@ def _further_experts(shape: Shape, tokens: int) -> float:
     """Return the expected elements of experts that the tokens after the first choose beside those of the first."""
     if shape.experts is None or tokens == 1:
         return 0
-    first, every = (distinct_share(shape.experts.chosen, shape.experts.count, some) for some in (1, tokens))
+    first, every = (distinct_share(shape.experts.chosen, shape.experts.count, rows) for rows in (1, tokens))
     return shape.experts.elements * (every - first)
+
+
+def distinct_share(chosen: int, count: int, tokens: int) -> float:
+    """Return the expected share of a layer's experts that so many tokens choose together.
+
+    All experts are equally likely and tokens choose independently, so a token leaves an expert out with probability
+    1 - chosen / count, and n tokens do with its n-th power. One token reads `chosen` experts, many read all.
+    """
+    missed: float = (1 - chosen / count) ** tokens
+    return 1 - missed
 
 
 def bits_of(stored: str) -> Bits:

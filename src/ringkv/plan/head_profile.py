@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ringkv.base.config import EngineConfig, HeadShares
 from ringkv.base.errors import BadWeights, InvalidRequest
@@ -61,10 +60,10 @@ class HeadProfile:
 
 def read(path: Path) -> HeadProfile:
     """Raises InvalidRequest if the file is not a whole profile."""
-    found = _read(path)
-    if found is None or not found.is_whole:
+    profile = _read(path)
+    if profile is None or not profile.is_whole:
         raise InvalidRequest(f"{path} is not a profile of heads; delete it, and run ringkv profile again", "kv_profile")
-    return found
+    return profile
 
 
 def model_key(engine: EngineConfig) -> str:
@@ -79,13 +78,13 @@ def measure(path: Path, model: str, parts: Parts, score: Callable[[Sequence[int]
     model: the `model_key` of what computes the scores. Each is kept in `unfinished(path)`, from which an interrupted
     call goes on. The profile is replaced once all are there.
     """
-    found, partial = _so_far(path, model, parts), unfinished(path)
-    if found.is_whole and _read(path) == found:
+    profile, partial = _so_far(path, model, parts), unfinished(path)
+    if profile.is_whole and _read(path) == profile:
         return
-    for part in parts[len(found.scores) :]:
-        tell(len(found.scores), len(parts), "measuring parts of the text")
-        found = replace(found, scores=(*found.scores, score(part)))
-        found.write(partial)
+    for part in parts[len(profile.scores) :]:
+        tell(len(profile.scores), len(parts), "measuring parts of the text")
+        profile = replace(profile, scores=(*profile.scores, score(part)))
+        profile.write(partial)
     partial.replace(path)
 
 
@@ -103,29 +102,21 @@ def _so_far(path: Path, model: str, parts: Parts) -> HeadProfile:
     """Return the profile of a model by a text, as far as it is measured."""
     text = hashlib.sha256(json.dumps([list(part) for part in parts]).encode()).hexdigest()
     empty = HeadProfile(text, len(parts), model=model)
-    found = (one for one in map(_read, (path, unfinished(path))) if one and replace(one, scores=()) == empty)
-    return next(found, empty)
+    profiles = filter(None, map(_read, (path, unfinished(path))))
+    return next((profile for profile in profiles if replace(profile, scores=()) == empty), empty)
 
 
 def _read(path: Path) -> HeadProfile | None:
     """Return None for a file that is missing or is not a profile."""
     try:
-        return _parsed(read_object(path))
+        raw = read_object(path)
+        scores = tuple(tuple(tuple(map(float, layer)) for layer in part) for part in raw["scores"])
+        profile = HeadProfile(str(raw["text"]), int(raw["parts"]), scores, str(raw.get("model", "")))
     except (BadWeights, KeyError, TypeError, ValueError):
         return None
-
-
-def _parsed(raw: dict[str, Any]) -> HeadProfile:
-    scores = tuple(tuple(tuple(map(_score, layer)) for layer in part) for part in raw["scores"])
-    if len({tuple(map(len, part)) for part in scores}) > 1:
-        raise ValueError("parts differ in their heads")
-    return HeadProfile(str(raw["text"]), int(raw["parts"]), scores, str(raw.get("model", "")))
-
-
-def _score(value: Any) -> float:
-    if not 0 <= value < float("inf"):
-        raise ValueError("not a score")
-    return float(value)
+    has_same_heads = len({tuple(map(len, part)) for part in scores}) <= 1
+    are_scores = all(0 <= score < float("inf") for part in scores for layer in part for score in layer)
+    return profile if has_same_heads and are_scores else None
 
 
 def head_shares(folder: Path, config: ModelConfig, options: Options, kv: KVChoice) -> HeadShares:
@@ -162,5 +153,5 @@ def head_shares(folder: Path, config: ModelConfig, options: Options, kv: KVChoic
 
 def heads_of(config: ModelConfig) -> tuple[int, ...]:
     """Return how many heads of each layer divide entries; 0 if a layer keeps what a window or another layer says."""
-    whole = {layer: group.spec.key.heads for group in config.groups if group.window is None for layer in group.layers}
-    return tuple(whole.get(layer, 0) for layer in range(config.num_layers))
+    heads = {layer: group.spec.key.heads for group in config.groups if group.window is None for layer in group.layers}
+    return tuple(heads.get(layer, 0) for layer in range(config.num_layers))

@@ -18,6 +18,7 @@ from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, TurnMode
 from ringkv.base.selectors import SELECTORS, Pooling, Selector, parameters
 from ringkv.plan.units import parse_share
 
+DEFAULT_BUDGET = 2048  # entries
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -99,7 +100,7 @@ class BudgetSettings:
             int,
             "ENTRIES",
             "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
-            fallback="2048 (512 for demo)",
+            fallback=f"{DEFAULT_BUDGET} (512 for demo)",
         ),
     ] = None
 

@@ -1,7 +1,7 @@
 """Options: what a user may set when an engine is built. `resolve` fills in None."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from ringkv.base.config import Activations, DType, Weights
 from ringkv.base.ranks import AttentionParallel
@@ -54,3 +54,7 @@ class Options(AtStart):
     master_addr: str | None = None
     master_port: int | None = None
     attention_parallel: AttentionParallel | None = None
+
+    def filled(self, **defaults: Any) -> "Options":
+        """Return the options with these where they are open."""
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})

@@ -1,4 +1,4 @@
-"""prefill_workspace: the staged entries that one prompt may take, from the user's options."""
+"""prefill_workspace: the longest prompt in whole chunks, and the staged entries that it may take."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +9,24 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice
 from ringkv.base.workspace import Workspace, step
 from ringkv.plan.checks import at_least
+
+DEFAULT_CHUNK = 512
+DEFAULT_CHUNK_ON_GPU = 2048  # a smaller chunk is bound by kernel launches
+
+
+def in_chunks(prompt: int, context: int, chunk: int, workspace: int | None = None) -> tuple[int, int]:
+    """Return the chunk and the prompt limit: `prompt` tokens, rounded up to a multiple of the chunk.
+
+    If the rounded limit exceeds the context, the chunk is made smaller so that whole chunks fit in the context. The
+    limit is then below the context by less than one token per chunk.
+    """
+    chunk = min(context, chunk)
+    if workspace is not None and workspace < prompt:
+        return chunk, prompt  # whole chunks are staged whatever the limit is
+    chunks = -(-prompt // chunk)
+    if chunks * chunk > context:
+        chunk = context // chunks
+    return chunk, chunks * chunk
 
 
 def prefill_workspace(

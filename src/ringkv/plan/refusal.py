@@ -6,9 +6,8 @@ from dataclasses import replace
 from ringkv.base.config import EngineConfig
 from ringkv.models.config import ModelConfig
 from ringkv.plan.complete import is_quantisable
-from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.engine_footprint import Place, engine_footprint
 from ringkv.plan.footprint import Footprint
-from ringkv.plan.places import Place
 from ringkv.plan.units import show_bytes
 
 
@@ -22,7 +21,28 @@ def several_do_not_fit(parts: Sequence[tuple[str, int]], where: str, memory: int
 
 
 def one_does_not_fit(config: ModelConfig, engine: EngineConfig, need: Footprint, where: str, memory: int) -> str:
-    return _does_not_fit(need, engine, memory, where) + _smaller_weights(config, engine, memory)
+    """where: as part of a message, see `where`."""
+    available = f"need {show_bytes(need.total(engine.slots))}{where}, and {show_bytes(memory)} are available"
+    store, reserve = show_bytes(need.store), show_bytes(need.reserve)
+    if not need.weights and not need.slot:  # they are on a device
+        remedy = "lower prefix_store" if need.store and need.reserve <= memory else "free some memory"
+        return f"{store} of prefix store and {reserve} of reserve {available}; {remedy}"
+    slots, fitting = f"{engine.slots} slots of {engine.capacity:,} entries", need.slots_in(memory)
+    if not need.weights:  # the entries of slots, beside a device
+        remedy = "not even one slot fits, so lower prompt_tokens, or leave kv_tier out"
+        if fitting or need.store:
+            remedy = _remedy(need, fitting, memory, "prompt_tokens")
+        held = f"{slots} ({show_bytes(need.slot)} each), {store} of prefix store and {reserve} of reserve"
+        return f"with kv_tier {engine.tier}, {held} {available}; {remedy}"
+    workspace, each = engine.prefill_workspace, show_bytes(need.entries(engine.slots) // engine.slots)
+    staged = f"prefill_workspace of {workspace:,} tokens" if workspace else f"prompt of {engine.prompt_tokens:,} tokens"
+    return (
+        f"{slots} ({each} each, and {show_bytes(need.sampler)} of sampler state) "
+        f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging for a {staged}"
+        f"{f', {store} of prefix store' if need.store else ''} and {reserve} of reserve {available}; "
+        f"{_remedy(need, fitting, memory, 'prefill_workspace' if workspace else 'prompt_tokens')}"
+        f"{_smaller_weights(config, engine, memory)}"
+    )
 
 
 def where(place: Place, device: str) -> str:
@@ -30,46 +50,6 @@ def where(place: Place, device: str) -> str:
     if device == "cpu":
         return ""
     return f" on {device}" if place == "device" else " in the host's memory"
-
-
-def _does_not_fit(need: Footprint, engine: EngineConfig, memory: int, where: str) -> str:
-    available = f"need {show_bytes(need.total(engine.slots))}{where}, and {show_bytes(memory)} are available"
-    store, reserve = show_bytes(need.store), show_bytes(need.reserve)
-    if not need.weights and need.slot:  # entries of slots are beside a device
-        return _slots_do_not_fit(need, engine, memory, available)
-    if not need.weights:  # they are on a device
-        remedy = "lower prefix_store" if need.store and need.reserve <= memory else "free some memory"
-        return f"{store} of prefix store and {reserve} of reserve {available}; {remedy}"
-    slots, each = need.slots_in(memory), need.entries(engine.slots) // engine.slots
-    problem = (
-        f"{engine.slots} slots of {engine.capacity:,} entries ({show_bytes(each)} each, "
-        f"and {show_bytes(need.sampler)} of sampler state) "
-        f"with {show_bytes(need.weights)} of weights, {show_bytes(need.staging)} of staging "
-        f"for {_staged(engine)}"
-        f"{f', {store} of prefix store' if need.store else ''}"
-        f" and {reserve} of reserve {available}"
-    )
-    staged = "prefill_workspace" if engine.prefill_workspace else "prompt_tokens"
-    return f"{problem}; {_remedy(need, slots, memory, staged)}"
-
-
-def _slots_do_not_fit(need: Footprint, engine: EngineConfig, memory: int, available: str) -> str:
-    fitting = need.slots_in(memory)
-    remedy = (
-        _remedy(need, fitting, memory, "prompt_tokens")
-        if fitting or need.store
-        else "not even one slot fits, so lower prompt_tokens, or leave kv_tier out"
-    )
-    return (
-        f"with kv_tier {engine.tier}, {engine.slots} slots of {engine.capacity:,} entries "
-        f"({show_bytes(need.slot)} each), {show_bytes(need.store)} of prefix store and {show_bytes(need.reserve)} of "
-        f"reserve {available}; {remedy}"
-    )
-
-
-def _staged(engine: EngineConfig) -> str:
-    size = engine.prefill_workspace
-    return f"a prefill_workspace of {size:,} tokens" if size else f"a prompt of {engine.prompt_tokens:,} tokens"
 
 
 def _smaller_weights(config: ModelConfig, engine: EngineConfig, memory: int) -> str:

@@ -5,17 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ringkv.base.budgets import check_budget
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import entries_read
 from ringkv.base.ranks import AttentionParallel
 from ringkv.base.wanted import Start
 from ringkv.models.config import load_config, parse_config
-from ringkv.plan.attention_parallel import attention_parallel
-from ringkv.plan.choose_kv import whole_pages
-from ringkv.plan.divided_slots import DividedSlots, Machine, divided_slots, is_divided
-from ringkv.plan.expert_costs import ExpertCosts, expert_costs
+from ringkv.plan.checks import at_least, attention_parallel
+from ringkv.plan.choose_kv import choose_kv, whole_pages
+from ringkv.plan.engine_footprint import reserve_on
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
@@ -31,36 +29,67 @@ from ringkv.plan.footprint import (
     weight_bytes,
     window_bytes,
 )
-from ringkv.plan.in_chunks import DEFAULT_CHUNK, in_chunks
 from ringkv.plan.kv_settings import SlotSettings
-from ringkv.plan.prefill_workspace import prefill_workspace
+from ringkv.plan.options import Options
+from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, in_chunks, prefill_workspace
+from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, Machine, divided_slots, expert_costs
 from ringkv.plan.shapes import Shape, known
 from ringkv.plan.slot_format import slot_format, with_residents
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
+from ringkv.plan.units import parse_bytes
 
 
 @dataclass(frozen=True)
-class PlanRequest(SlotSettings):
-    """What to plan for. Bytes, memory and bandwidth are those of one of `tensor_parallel` ranks.
+class PlanRequest(Options):
+    """What to plan for: a server's options, and a machine. Bytes, memory and bandwidth are those of one rank.
 
     The settings are those of the compressed cache. The full cache has its format, and neither pages nor reviews.
+    tokens: longest prompt plus output. Default: the model's context. prompt_tokens: longest prompt. Default: `tokens`.
+    dtype: of keys and values, float8 too. weights: a dtype too. Default: the dtype of the published weights.
+    memory: such as "80GB". None reports no slots that fit. bandwidth: bytes per second. None reports no times.
+    reserve: bytes kept free for everything but weights, cache and sampler. Default: what a server reserves.
     """
 
-    tokens: int | None = None  # longest prompt plus output; None is the model's context
-    prompt_tokens: int | None = None  # longest prompt; None is `tokens`
-    prefill_workspace: int | None = None  # staged tokens of one prompt at most; None, or a full cache: `prompt_tokens`
-    kv: KVChoice = KVChoice()  # noqa: RUF009 - frozen; of the compressed cache, without its budget
-    budget: int = 2048  # entries of a compressed slot, or with arkvale those that a step reads
-    lanes: int = 1  # prompts staged at once
-    chunk: int = DEFAULT_CHUNK  # tokens of a prefill pass, which layers with a sliding window stage beside the window
-    tensor_parallel: int = 1
-    attention_parallel: AttentionParallel | None = None  # None is "slots" for latent attention, else "heads"
-    device: str = "cpu"
-    dtype: str = "bfloat16"  # of keys and values
-    weights_dtype: str | None = None  # a dtype, int8 or int4; None is the dtype of the published weights
-    memory: int | None = None  # bytes; None reports no slots that fit
-    bandwidth: int | None = None  # bytes per second; None reports no times
-    reserve: int = 0  # bytes kept free for everything but weights, cache and sampler
+    tokens: int | None = None
+    memory: str | int | None = None
+    bandwidth: str | int | None = None
+    reserve: str | int | None = None
+
+
+class Sizes(NamedTuple):
+    """What a request asks for, with what it leaves open filled in."""
+
+    tokens: int
+    prompt: int
+    lanes: int
+    chunk: int
+    ranks: int
+    dtype: str
+    memory: int | None
+    bandwidth: int | None
+    reserve: int
+
+    @classmethod
+    def of(cls, shape: Shape, request: PlanRequest) -> "Sizes":
+        """Raises `InvalidRequest` for a field that is out of range for the shape."""
+        tokens = at_least(1, "tokens", request.tokens, shape.context, shape.context, f"the context of {shape.name}")
+        prompt = at_least(1, "prompt_tokens", request.prompt_tokens, tokens, tokens, "the longest request")
+        reserve = request.reserve
+        return cls(
+            tokens,
+            prompt,
+            at_least(1, "lanes", request.lanes, 1),
+            at_least(1, "chunk", request.chunk, DEFAULT_CHUNK),
+            at_least(1, "tensor_parallel", request.tensor_parallel, 1),
+            request.dtype or "bfloat16",
+            _bytes("memory", request.memory),
+            _bytes("bandwidth", request.bandwidth),
+            reserve_on(request.device or "cpu") if reserve is None else parse_bytes(reserve, "reserve"),
+        )
+
+
+def _bytes(name: str, size: str | int | None) -> int | None:
+    return None if size is None else at_least(1, name, parse_bytes(size, name), 1)
 
 
 @dataclass(frozen=True)
@@ -142,151 +171,108 @@ def _of_gguf(path: Path) -> Shape:
 
 def report(shape: Shape, request: PlanRequest) -> Report:
     """Plan a shape. Raises `InvalidRequest` for a field that is out of range for it."""
-    tokens = shape.context if request.tokens is None else request.tokens
-    prompt = tokens if request.prompt_tokens is None else request.prompt_tokens
-    _check(shape, request, tokens, prompt)
-    parallel = _attention_parallel(shape, request)
-    weights_dtype = request.weights_dtype or shape.native
-    stored = _stored(shape, weights_dtype)
-    weights = weight_bytes(shape, stored, request.tensor_parallel)
-    sampler = sampler_bytes(shape.vocab)
-
-    def row(cache: Cache) -> CachePlan:
-        sizes = cache.entries, request.dtype, request.tensor_parallel
-        slot, in_files = slot_bytes(cache.shape, *sizes), file_bytes(cache.shape, *sizes)
-        staging = staging_bytes(shape, cache.staged, request.dtype, request.tensor_parallel)
-        slot_ranks = request.tensor_parallel if parallel == "slots" else 1
-        host = host_bytes(cache.shape, *sizes)
-        need = Footprint(slot, weights, staging, request.reserve, sampler=sampler, slot_ranks=slot_ranks, host=host)
-        slots = None if request.memory is None else need.slots_in(request.memory)
-        step = step_bytes(cache.shape, cache.entries, cache.read, request.dtype, request.tensor_parallel)
-        read = read_bytes(shape, stored, request.tensor_parallel, slots or 1)
-        read += replace(need, slot=step).entries(1 if slots is None else slots)
-        return _row(cache, slots, need, in_files, read, request.bandwidth)
-
-    full, compressed = _full(shape, request, tokens, prompt), _compressed(shape, request, tokens, prompt)
-    rows = row(full), row(compressed)
-    return Report(
-        model=shape.name,
-        parameters=shape.parameters,
-        dtype=request.dtype,
-        kv_format=request.kv_format or "plain",
-        weights_dtype=weights_dtype,
-        tensor_parallel=request.tensor_parallel,
-        attention_parallel=parallel,
-        tokens=tokens,
-        prompt_tokens=prompt,
-        staged_tokens=compressed.staged.tokens // request.lanes,
-        lanes=request.lanes,
-        memory=request.memory,
-        token_bytes=token_bytes(shape, request.dtype, request.tensor_parallel),
-        window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
-        window_bytes=window_bytes(shape, request.dtype, request.tensor_parallel),
-        weight_bytes=weights,
-        served_bytes={one: weight_bytes(shape, _stored(shape, one), request.tensor_parallel) for one in SERVED},
-        reserve=request.reserve,
-        staging_bytes=staging_bytes(shape, compressed.staged, request.dtype, request.tensor_parallel),
-        sampler_bytes=sampler,
-        rows=rows,
-        experts=_experts(shape, stored, request, rows[-1]),
-        divided=_divided(shape, stored, request),
-    )
-
-
-def _full(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache:
-    """Return the cache of a server that keeps every token."""
-    settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
-    kv = replace(request.kv, policy="full", heads="equal")
-    slots = slot_format(shape, settings, kv, Start(ranks=request.tensor_parallel))
-    staged = _staged(shape, request, kv, prompt, None)
-    return Cache("full", shape.with_slots(slots), tokens, tokens, staged)
-
-
-def _compressed(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> Cache:
-    """Return the cache of a server that was started with the requested settings."""
-    start = Start(0, request.tensor_parallel, request.device, request.kv_tier)
-    slots = slot_format(shape, request, request.kv, start)
-    check_budget(request.kv, request.budget)
-    staged = _staged(shape, request, request.kv, prompt, request.prefill_workspace)
-    if slots.pages:
-        every = min(shape.context, staged.tokens // request.lanes + tokens - prompt)  # the prompt in whole chunks
-        entries = whole_pages(every, slots.pages.size)
-    else:
-        entries = tokens if request.kv.policy == "full" else min(request.budget, tokens)
-    kv = replace(request.kv, budget=request.budget)
-    slots = with_residents(slots, request.kv_tier, request.device, kv, entries)
-    name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)
-    return Cache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
-
-
-def _staged(shape: Shape, request: PlanRequest, kv: KVChoice, prompt: int, workspace: int | None) -> Staged:
-    """Return what a server stages of prompts of up to so many tokens, without room for short ones beside them."""
-    chunk, longest = in_chunks(prompt, shape.context, request.chunk, workspace)
-    size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
-    return Staged(request.lanes * (size or longest), request.lanes, chunk, kv.window, size > 0)
-
-
-def _stored(shape: Shape, weights: str) -> str:
-    return shape.int8 if weights == "int8" else weights
-
-
-def _experts(shape: Shape, stored: str, request: PlanRequest, row: CachePlan) -> ExpertCosts | None:
-    if shape.experts is None:
-        return None
-    return expert_costs(shape.experts, stored, request.tensor_parallel, row.slots or 1)
-
-
-def _divided(shape: Shape, stored: str, request: PlanRequest) -> tuple[DividedSlots, ...]:
-    if request.memory is None or not is_divided(shape, request.tensor_parallel):
-        return ()
-    machine = Machine(request.tensor_parallel, request.memory, request.reserve, stored)
-    return divided_slots(shape, machine, request.dtype)
-
-
-def _row(
-    cache: Cache, slots: int | None, need: Footprint, in_files: int, step: int, bandwidth: int | None
-) -> CachePlan:
-    shown = 1 if slots is None else slots
-    seconds = step / bandwidth if bandwidth else None
-    return CachePlan(
-        cache=cache.name,
-        entries=cache.entries,
-        slot_bytes=need.slot,
-        file_bytes=in_files,
-        host_bytes=need.host,
-        slots=slots,
-        total_bytes=need.total(shown),
-        step_bytes=step,
-        step_seconds=seconds,
-        tokens_per_second=shown / seconds if seconds else None,
-    )
-
-
-def _attention_parallel(shape: Shape, request: PlanRequest) -> AttentionParallel:
-    parallel = attention_parallel(request.attention_parallel, shape.has_latents, request.tensor_parallel)
+    sizes = Sizes.of(shape, request)
+    ranks, dtype = sizes.ranks, sizes.dtype
+    parallel = attention_parallel(request.attention_parallel, shape.has_latents, ranks)
     if parallel == "slots" and not shape.has_latents:
         raise InvalidRequest(
             f"attention_parallel slots is for latent attention; {shape.name} has none, so choose heads",
             "attention_parallel",
         )
-    return parallel
+    weights_dtype = request.weights or shape.native
+    stored = _stored(shape, weights_dtype)
+    weights, sampler = weight_bytes(shape, stored, ranks), sampler_bytes(shape.vocab)
+
+    def row(cache: Cache) -> CachePlan:
+        size = cache.entries, dtype, ranks
+        need = Footprint(
+            slot=slot_bytes(cache.shape, *size),
+            weights=weights,
+            staging=staging_bytes(shape, cache.staged, dtype, ranks),
+            reserve=sizes.reserve,
+            sampler=sampler,
+            slot_ranks=ranks if parallel == "slots" else 1,
+            host=host_bytes(cache.shape, *size),
+        )
+        slots = None if sizes.memory is None else need.slots_in(sizes.memory)
+        shown = 1 if slots is None else slots
+        step = step_bytes(cache.shape, cache.entries, cache.read, dtype, ranks)
+        read = read_bytes(shape, stored, ranks, slots or 1) + replace(need, slot=step).entries(shown)
+        seconds = read / sizes.bandwidth if sizes.bandwidth else None
+        return CachePlan(
+            cache=cache.name,
+            entries=cache.entries,
+            slot_bytes=need.slot,
+            file_bytes=file_bytes(cache.shape, *size),
+            host_bytes=need.host,
+            slots=slots,
+            total_bytes=need.total(shown),
+            step_bytes=read,
+            step_seconds=seconds,
+            tokens_per_second=shown / seconds if seconds else None,
+        )
+
+    kv = choose_kv(request, sizes.prompt, shape.context)
+    full, compressed = _full(shape, request, kv, sizes), _compressed(shape, request, kv, sizes)
+    rows = row(full), row(compressed)
+    machine = sizes.memory and Machine(ranks, sizes.memory, sizes.reserve, stored)
+    return Report(
+        model=shape.name,
+        parameters=shape.parameters,
+        dtype=dtype,
+        kv_format=request.kv_format or "plain",
+        weights_dtype=weights_dtype,
+        tensor_parallel=ranks,
+        attention_parallel=parallel,
+        tokens=sizes.tokens,
+        prompt_tokens=sizes.prompt,
+        staged_tokens=compressed.staged.tokens // sizes.lanes,
+        lanes=sizes.lanes,
+        memory=sizes.memory,
+        token_bytes=token_bytes(shape, dtype, ranks),
+        window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
+        window_bytes=window_bytes(shape, dtype, ranks),
+        weight_bytes=weights,
+        served_bytes={name: weight_bytes(shape, _stored(shape, name), ranks) for name in SERVED},
+        reserve=sizes.reserve,
+        staging_bytes=staging_bytes(shape, compressed.staged, dtype, ranks),
+        sampler_bytes=sampler,
+        rows=rows,
+        experts=expert_costs(shape.experts, stored, ranks, rows[-1].slots or 1) if shape.experts else None,
+        divided=divided_slots(shape, machine, dtype) if machine else (),
+    )
 
 
-def _check(shape: Shape, request: PlanRequest, tokens: int, prompt: int) -> None:
-    for name, value, top in (
-        ("tokens", tokens, shape.context),
-        ("prompt_tokens", prompt, tokens),
-        ("prefill_workspace", request.prefill_workspace, None),
-        ("budget", request.budget, None),
-        ("lanes", request.lanes, None),
-        ("chunk", request.chunk, None),
-        ("tensor_parallel", request.tensor_parallel, None),
-        ("memory", request.memory, None),
-        ("bandwidth", request.bandwidth, None),
-    ):
-        if value is None:
-            continue
-        if value < 1:
-            raise InvalidRequest(f"{name} is {value}; it must be at least 1", name)
-        if top is not None and value > top:
-            raise InvalidRequest(f"{name} is {value:,}; {shape.name} takes at most {top:,} here", name)
+def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+    """Return the cache of a server that keeps every token."""
+    settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
+    kv = replace(kv, policy="full", heads="equal")
+    slots = slot_format(shape, settings, kv, Start(ranks=sizes.ranks))
+    return Cache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
+
+
+def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+    """Return the cache of a server that was started with the requested settings."""
+    device = request.device or "cpu"
+    slots = slot_format(shape, request, kv, Start(0, sizes.ranks, device, request.kv_tier))
+    staged = _staged(shape, kv, sizes, request.prefill_workspace)
+    if slots.pages:
+        output = sizes.tokens - sizes.prompt
+        entries = min(shape.context, staged.tokens // sizes.lanes + output)  # the prompt in whole chunks
+        entries = whole_pages(entries, slots.pages.size)
+    else:
+        entries = sizes.tokens if kv.policy == "full" else min(kv.budget or 0, sizes.tokens)
+    slots = with_residents(slots, request.kv_tier, device, kv, entries)
+    name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)
+    return Cache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
+
+
+def _staged(shape: Shape, kv: KVChoice, sizes: Sizes, workspace: int | None) -> Staged:
+    """Return what a server stages of the longest prompts, without room for short ones beside them."""
+    chunk, longest = in_chunks(sizes.prompt, shape.context, sizes.chunk, workspace)
+    size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
+    return Staged(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
+
+
+def _stored(shape: Shape, weights: str) -> str:
+    return shape.int8 if weights == "int8" else weights

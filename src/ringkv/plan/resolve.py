@@ -12,12 +12,10 @@ from ringkv.base.errors import DoesNotFit
 from ringkv.base.kv import KEEP_EVERY_TOKEN
 from ringkv.models.config import ModelConfig
 from ringkv.plan.auto_policy import settled
-from ringkv.plan.complete import complete, default_threads, longest_prompts_only
-from ringkv.plan.engine_footprint import engine_footprint
+from ringkv.plan.complete import complete, default_threads
+from ringkv.plan.engine_footprint import Place, needs, refuse_small_store
 from ringkv.plan.footprint import Footprint
 from ringkv.plan.options import AUTO, Options
-from ringkv.plan.places import Place, needs
-from ringkv.plan.prefix_store import refuse_small_store
 from ringkv.plan.refusal import one_does_not_fit, several_do_not_fit, where
 
 SMALLEST_PROMPT = 2048  # a default prompt limit is not lowered below this to make it fit
@@ -59,7 +57,7 @@ def resolve_all(wanted: Sequence[Wanted], memory_bytes: int, device_bytes: int |
     if device_bytes is not None:
         available["device"] = device_bytes
     parts = {place: size // len(wanted) for place, size in available.items()}
-    plans = [_Plan.of(one, parts) for one in _with_threads(wanted)]
+    plans = [_Plan.of(request, parts) for request in _with_threads(wanted)]
     while place := _short(plans, available):
         plans = _changed(plans, place) or _refuse(plans, place, available[place])
     return [replace(plan.engine, kv_why=plan.why) for plan in plans]
@@ -87,13 +85,12 @@ class _Plan:
         options, why = settled(*asked, available, is_crowded)
         wanted = asked._replace(options=options)
         engine = complete(*wanted)
-        refuse_small_store(wanted.config, engine, engine_footprint(wanted.config, engine))
+        refuse_small_store(wanted.config, engine)
         return cls(asked, wanted, engine, why)
 
     @cached_property
     def needs(self) -> Mapping[Place, Footprint]:
-        config = self.wanted.config
-        return needs(engine_footprint(config, self.engine), config.groups, self.engine)
+        return needs(self.wanted.config, self.engine)
 
     def bytes(self, place: Place) -> int:
         return self.needs[place].total(self.engine.slots) if place in self.needs else 0
@@ -115,19 +112,30 @@ class _Plan:
         return None if other.engine.kv.policy in KEEP_EVERY_TOKEN else other
 
     def with_less_staging(self, place: Place) -> "_Plan | None":
-        """Return a plan without room for short prompts beside the longest, or with a shorter prompt; None if it is at
-        its smallest, or staging lies elsewhere.
+        """Return a plan that stages the longest prompts alone; if it does, one for half the prompt limit.
+
+        None if staging lies elsewhere, the user set the limit, it is at its lowest, or a workspace bounds the staging
+        instead.
         """
-        (_, config, options), need = self.wanted, self.needs.get(place, _NOTHING)
-        engine = _less_staging(self.engine, config, options) if need.staging or need.slot else None
-        return replace(self, engine=engine) if engine else None
+        (_, config, options), engine, need = self.wanted, self.engine, self.needs.get(place, _NOTHING)
+        if not need.staging and not need.slot:
+            return None
+        lanes = options.lanes or 1
+        if (entries := lanes * engine.workspace.size) < engine.staged_entries:
+            return replace(self, engine=replace(engine, lanes=lanes, staged_tokens=entries))
+        if options.prompt_tokens is not None or engine.prefill_workspace or engine.prompt_tokens <= SMALLEST_PROMPT:
+            return None
+        half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
+        half = max(half - half % engine.chunk, engine.chunk)  # rounded down to whole chunks
+        halved = complete(engine.model_dir, config, replace(options, prompt_tokens=half))
+        return replace(self, engine=halved) if halved.prompt_tokens < engine.prompt_tokens else None
 
 
 def _with_threads(wanted: Sequence[Wanted]) -> Sequence[Wanted]:
     if len(wanted) == 1:
         return wanted
     share = max(1, default_threads() // len(wanted))
-    return [one._replace(options=replace(one.options, threads=one.options.threads or share)) for one in wanted]
+    return [request._replace(options=request.options.filled(threads=share)) for request in wanted]
 
 
 _CHANGES = (_Plan.without_store, _Plan.evicting, _Plan.with_less_staging)
@@ -136,10 +144,10 @@ _CHANGES = (_Plan.without_store, _Plan.evicting, _Plan.with_less_staging)
 
 def _changed(plans: Sequence[_Plan], place: Place) -> list[_Plan] | None:
     """Return the plans with one that needs less there: the largest that can be; None if none can be."""
-    largest_first = sorted(plans, key=lambda one: one.bytes(place), reverse=True)
+    largest_first = sorted(plans, key=lambda plan: plan.bytes(place), reverse=True)
     for change, plan in product(_CHANGES, largest_first):
         if changed := change(plan, place):
-            return [changed if one is plan else one for one in plans]
+            return [changed if other is plan else other for other in plans]
     return None
 
 
@@ -150,20 +158,3 @@ def _refuse(plans: Sequence[_Plan], place: Place, memory: int) -> NoReturn:
         raise DoesNotFit(several_do_not_fit(parts, there, memory))
     (plan,) = plans
     raise DoesNotFit(one_does_not_fit(plan.wanted.config, plan.engine, plan.needs[place], there, memory))
-
-
-def _less_staging(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
-    return longest_prompts_only(engine, options) or _half_the_prompt(engine, config, options)
-
-
-def _half_the_prompt(engine: EngineConfig, config: ModelConfig, options: Options) -> EngineConfig | None:
-    """Return the configuration for half the prompt limit; None if the user set the limit or it is at its lowest.
-
-    A workspace bounds the staging instead of the limit.
-    """
-    if options.prompt_tokens is not None or engine.prefill_workspace or engine.prompt_tokens <= SMALLEST_PROMPT:
-        return None
-    half = max(SMALLEST_PROMPT, engine.prompt_tokens // 2)
-    half = max(half - half % engine.chunk, engine.chunk)  # rounded down to whole chunks
-    found = complete(engine.model_dir, config, replace(options, prompt_tokens=half))
-    return found if found.prompt_tokens < engine.prompt_tokens else None

@@ -1,5 +1,6 @@
 """Shape: the sizes that a model's memory depends on, from its config.json or from a catalogue of published ones."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,18 @@ from ringkv.base.cache_spec import LayerGroup, SlotFormat, in_formats
 from ringkv.base.errors import UnknownModel
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.weights import Weight
-from ringkv.plan.names import plain_name
+
+ENDINGS = re.compile(
+    r"""[-.]gguf$
+    | -\d{5}-of-\d{5}$
+    | -qat$
+    | [-._](?:(?:ud|i1)[-_])?(?:i?q\d\w*|tq\d\w*|mxfp4\w*|bf16|fp?16|fp?32)$""",
+    re.VERBOSE,
+)
+"""Endings in lower case: of a file or repository of GGUFs, of a part, of training for a type, and of a tensor type."""
+
+PUBLISHERS = re.compile("^(?:deepseek-ai|google|ibm-granite|meta-llama|microsoft|mistralai|openai|qwen|zai-org)_")
+"""Organisations that some names of files begin with."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,6 @@ class Shape:
     active: int  # parameters that a decode step of one token reads, including the vocabulary projection
     vocabulary: int  # parameters of that projection, and of the embedding
     vocab: int  # tokens
-    tied: bool  # the projection and the embedding are one matrix
     looked_up: int  # parameters of tables of which a token reads one row alone
     context: int  # longest prompt plus output
     native: str  # dtype of the published weights
@@ -68,7 +79,6 @@ class Shape:
             active=sum(weight.active for weight in weights) - looked_up,
             vocabulary=vocabulary,
             vocab=config.vocab_size,
-            tied=config.tied_embeddings,
             looked_up=looked_up,
             context=config.context,
             native=native,
@@ -94,14 +104,21 @@ class Shape:
         return replace(self, groups=in_formats(self.groups, slots, self.num_layers))
 
 
-def parameters(config: ModelConfig) -> int:
-    """Elements of the weights that the model's rank has."""
-    return sum(weight.elements for weight in _weights(config))
-
-
 def _weights(config: ModelConfig) -> Iterator[Weight]:
     every = (config.shared_weights(), *(config.layer_weights(layer) for layer in range(config.num_layers)))
     return (weight.of_rank(config.rank) for weights in every for weight in weights.values())
+
+
+def plain_name(name: str) -> str:
+    """Return a name in lower case without organisation, folder, `.gguf`, part number and tensor type.
+
+    `Qwen/Qwen3-8B`, `Qwen3-8B-GGUF` and `models/Qwen3-8B-Q4_K_M.gguf` are `qwen3-8b`.
+    """
+    plain = name.lower().rpartition("/")[2]
+    plain = PUBLISHERS.sub("", plain)
+    while (shorter := ENDINGS.sub("", plain)) != plain:
+        plain = shorter
+    return plain
 
 
 def names() -> tuple[str, ...]:
@@ -120,7 +137,10 @@ def known(name: str) -> Shape:
             f"no model is known as {name!r}; {guess} a directory with config.json, a GGUF file, or one of "
             f"{', '.join(names())}"
         )
-    return _shape(entry)
+    fields = dict(configurations()[entry])
+    native = fields.pop("native", "bfloat16")
+    del fields["hub"]
+    return Shape.of(parse_config(fields), entry, native)
 
 
 def entry_of(name: str) -> str | None:
@@ -138,19 +158,12 @@ def hub_id(name: str) -> str | None:
 def _entries() -> Mapping[str, str]:
     """Return the catalogue's name for each plain name of a model."""
     called = {name: (name, *fields["hub"]) for name, fields in configurations().items()}
-    return {plain_name(one): name for name, every in called.items() for one in every}
+    return {plain_name(alias): name for name, aliases in called.items() for alias in aliases}
 
 
 @cache
 def configurations() -> Mapping[str, Mapping[str, Any]]:
     """Return what the published config.json files of the catalogue say about sizes, `native` and `hub`."""
-    found: Mapping[str, Mapping[str, Any]]
-    found = tomllib.loads(files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
-    return found
-
-
-def _shape(name: str) -> Shape:
-    fields = dict(configurations()[name])
-    native = fields.pop("native", "bfloat16")
-    del fields["hub"]
-    return Shape.of(parse_config(fields), name, native)
+    catalogue: Mapping[str, Mapping[str, Any]]
+    catalogue = tomllib.loads(files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
+    return catalogue

@@ -35,10 +35,10 @@ def of_gguf_types(types: Collection[str]) -> str:
     """Return what `--weights int8` stores of a GGUF whose layers have tensors of these types."""
     from ringkv.weights.gguf import byte_groups, groups
 
-    in_bytes = [byte_groups.KINDS[one] for one in types if one in byte_groups.KINDS]
+    in_bytes = [byte_groups.KINDS[name] for name in types if name in byte_groups.KINDS]
     if not in_bytes and "MXFP4" not in types:
         return "int8"
-    has_minimums = any(one.has_minimums for one in in_bytes) or not groups.KINDS.keys().isdisjoint(types)
+    has_minimums = any(layout.has_minimums for layout in in_bytes) or not groups.KINDS.keys().isdisjoint(types)
     return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
 
 
@@ -53,7 +53,7 @@ def _of_gptq(settings: Mapping[str, Any]) -> str:
 
 def _of_compressed_tensors(settings: Mapping[str, Any]) -> str:
     schemes = _weights_of(settings.get("config_groups"))
-    return GROUPS_WITH_MINIMUMS if any(_is_in_bytes(one) for one in schemes) else "int8"
+    return GROUPS_WITH_MINIMUMS if any(_is_in_bytes(scheme) for scheme in schemes) else "int8"
 
 
 def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
@@ -71,12 +71,12 @@ _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
     """Return the weights' schemes of compressed-tensors' groups of modules."""
-    found = (
+    schemes = (
         [group.get("weights") for group in groups.values() if isinstance(group, dict)]
         if isinstance(groups, dict)
         else []
     )
-    return [one for one in found if isinstance(one, dict)]
+    return [scheme for scheme in schemes if isinstance(scheme, dict)]
 
 
 def _names(path: Path) -> list[str]:

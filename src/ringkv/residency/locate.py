@@ -4,8 +4,7 @@ from pathlib import Path
 
 from ringkv.base.errors import UnknownModel
 from ringkv.base.progress import Progress, silent
-from ringkv.plan.names import plain_name
-from ringkv.plan.shapes import hub_id
+from ringkv.plan.shapes import hub_id, plain_name
 from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.hub import from_hub, is_hub_id

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.cli.needles import Needle
+from ringkv.cli.commands.demo import Needle
 from tests.cli.conftest import SMALL, Cli
 from tests.engine.tiny import SIZES
 

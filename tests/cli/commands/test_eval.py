@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
-from ringkv.cli.commands.eval import study
+from ringkv.cli.commands.eval import EvalOptions
 from ringkv.evaluation.tasks.catalogue import GROUPS
 from tests import chat_model
 from tests.cli.conftest import Cli, CliResult
@@ -40,9 +40,9 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
 ) -> None:
     first = ask(cli, long_model, tmp_path)
     assert first.status == 0
-    assert "niah_single_1, question after, 700" in first.out
+    assert "niah_single_1, question after compression, 700" in first.out
     assert "snapstream 2x window=8" in first.out
-    assert first.out.splitlines()[-1] == str(tmp_path / "report.html")
+    assert first.out.splitlines()[-1] == str(tmp_path / "report.md")
     again = ask(cli, long_model, tmp_path)
     assert again.out == first.out
     assert "answering" not in again.err
@@ -79,7 +79,9 @@ def test_advice_is_a_command_and_its_costs_on_a_users_own_prompts(long_model: Pa
     arguments = ("eval", "--model", long_model, *SMALL, "--prompts", own_prompts(tmp_path), "--to", tmp_path / "to")
     shown = cli(*arguments, "--advise", "--budgets", "2x")
     assert shown.status == 0
-    assert shown.out.splitlines()[-1].startswith(f"ringkv serve --model {long_model} --kv-policy ")
+    *_, command, _, report = shown.out.splitlines()
+    assert command.startswith(f"ringkv serve --model {long_model} --kv-policy ")
+    assert command in Path(report).read_text()
     found = json.loads(cli(*arguments, "--advise", "--budgets", "2x", "--json", "--max-loss", "100").out)
     assert [one["cell"].split()[0] for one in found["offers"]] == ["full", "snapstream", "arkvale"]
     assert {one["prompts"] for one in found["offers"]} == {6}
@@ -119,7 +121,7 @@ def test_an_estimate_answers_nothing(only: list[str], long_model: Path, tmp_path
     result = ask(cli, long_model, tmp_path, *only)
     assert result.status == 0
     assert "4 prompts of " in result.err
-    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report.md").exists()
 
 
 def test_an_estimate_needs_no_package_for_scores(
@@ -154,10 +156,10 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
     ("arguments", "message"),
     [
         (["--tasks", "rulr"], "there is no task 'rulr'; there are the groups ruler, longbench"),
-        (["--policies", "snap"], "unknown policy 'snap'; the policies are full, streaming"),
+        (["--policies", "snap"], "policies is 'snap'; it must be one of full, streaming"),
         (["--budgets", "half"], "budget 'half' is neither a share of the prompt, such as 4x"),
-        (["--question", "before"], "question is 'before'; it must be inside or after"),
-        (["--lengths", "4k"], "lengths reach 4,096 and the model's context is 2,048"),
+        (["--question", "before"], "question is 'before'; it must be one of inside, after"),
+        (["--lengths", "4k"], "lengths is 4,096; it must be at most 2,048, the model's context"),
         (["--lengths", "12"], "lengths is 12; it must be at least 256"),
         (["--count", "0"], "count is 0; it must be at least 1"),
         (["--json"], "--json prints what --advise found; add --advise"),
@@ -181,7 +183,7 @@ def test_what_cannot_be_evaluated_is_refused(
 
 
 def test_the_help_names_every_group_of_tasks() -> None:
-    (option,) = get_type_hints(study, include_extras=True)["tasks"].__metadata__
+    (option,) = get_type_hints(EvalOptions, include_extras=True)["tasks"].__metadata__
     assert [group for group in GROUPS if group not in option.help] == ["own"]  # that of --prompts
 
 

@@ -114,7 +114,7 @@ def test_a_system_message_goes_in_front(ask: Any, llm: LLM, model_dir: Path) -> 
         (("Why?", "--dtype", "float16"), 2, "--dtype float16 does not run on the CPU"),
         (("Why?", "--temperature", "-1"), 2, "--temperature is -1.0; it must be 0 or more"),
         (("Why?", "--max-tokens", "0"), 2, "--max-tokens is 0; it must be at least 1"),
-        (("Why?", "--max-prompt", "9999"), 2, "--max-prompt is 9,999; lower it to the model's context of 512"),
+        (("Why?", "--max-prompt", "9999"), 2, "--max-prompt is 9,999; it must be at most 512, the model's context"),
         (("Why?", "--raw", "--system", "Short."), 2, "--system needs a chat template"),
         (("Why?", "--slots", "0"), 2, "--slots is 0; it must be at least 1"),
         (("Why?", "--slots", "100000000"), 1, "100000000 slots of 64 entries"),

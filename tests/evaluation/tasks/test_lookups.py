@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.scores.text import all_found
+from ringkv.evaluation.scores import all_found
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
 from tests.evaluation.tasks.test_recall import words_of

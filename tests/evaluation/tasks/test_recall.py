@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ringkv.evaluation.sample import Sample
-from ringkv.evaluation.scores.text import all_found
+from ringkv.evaluation.scores import all_found
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.evaluation.tasks.source import Source
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.scores.text import all_found
+from ringkv.evaluation.scores import all_found
 from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, select_tasks
 from ringkv.evaluation.tasks.draft import Draft, longest
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL

@@ -103,7 +103,7 @@ def test_an_int8_engine_has_exactly_the_values_of_the_file(kind: str, tmp_path: 
     planned = weight_bytes(shape, stored_as(made.folder, "int8"))
     assert planned == (elements + norms) * bits // 8 + table  # scales and norms are too small to count
     for one in (shape, find_shape(str(tmp_path / "tiny.gguf"))):
-        found = report(one, PlanRequest(weights_dtype="int8"))
+        found = report(one, PlanRequest(weights="int8"))
         assert found.weight_bytes == found.served_bytes["int8"] == planned
 
 

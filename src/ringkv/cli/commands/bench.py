@@ -1,6 +1,7 @@
 """ringkv bench: a full cache against a compressed one on this machine, or a profile of one."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,15 +9,13 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.bench_tables import print_comparison, print_profile
-from ringkv.cli.options import SWITCH, AsJson, EngineOptions
+from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName
 from ringkv.cli.output import print_json
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 
 if TYPE_CHECKING:
-    from ringkv.base.progress import Progress
     from ringkv.bench.compare import Comparison
-    from ringkv.bench.pair import Workload
     from ringkv.bench.profile import Profile
 
 SLOTS = 8
@@ -25,7 +24,6 @@ WORKLOAD = "Workload"
 
 def bench(
     *,
-    engine: EngineOptions,
     prompt: Annotated[
         int, typer.Option("--prompt-tokens", metavar="N", help="Prompt tokens per request.", rich_help_panel=WORKLOAD)
     ] = 4096,
@@ -47,6 +45,8 @@ def bench(
             help="Write a trace of one prefill and its decode steps and print the slowest operators; no comparison.",
         ),
     ] = None,
+    model: ModelName = MODEL_NAME,
+    engine: EngineOptions,
     as_json: AsJson = False,
 ) -> None:
     """Measure a full cache against a compressed one, side by side: prefill, decode, memory.
@@ -74,42 +74,27 @@ def bench(
     with show_progress() as progress:
         progress(0, 0, "loading torch")
         with uninterrupted():
-            from ringkv.bench.pair import Workload
+            from ringkv.bench.pair import Workload, plan_engine, plan_pair
+        from ringkv.engine.device_memory import free_bytes
+        from ringkv.models.config import load_config
+        from ringkv.plan.memory import available_bytes
+        from ringkv.residency.locate import locate
 
-        workload = Workload(prompt, output, rounds)
-        compared = _compare(engine, workload, limit, progress) if trace is None else None
-        profiled = _profile(engine, workload, trace, progress) if trace is not None else None
+        workload, folder = Workload(prompt, output, rounds), locate(model, progress)
+        memory = available_bytes(), free_bytes(engine.device)
+        planned = folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory
+        measured: Comparison | Profile
+        if trace is None:
+            from ringkv.bench.compare import compare
+
+            measured = replace(compare(plan_pair(*planned), workload, progress, limit), model=model)
+            show = partial(print_comparison, measured)
+        else:
+            from ringkv.bench.profile import profile
+
+            measured = profile(plan_engine(*planned), workload, trace, progress)
+            show = partial(print_profile, measured)
     if as_json:
-        print_json(compared or profiled)
-    elif compared:
-        print_comparison(compared)
-    elif profiled:
-        print_profile(profiled)
-
-
-def _compare(engine: EngineOptions, workload: "Workload", limit: bool, progress: "Progress") -> "Comparison":
-    from ringkv.bench.compare import compare
-    from ringkv.bench.pair import plan_pair
-    from ringkv.engine.device_memory import free_bytes
-    from ringkv.models.config import load_config
-    from ringkv.plan.memory import available_bytes
-    from ringkv.residency.locate import locate
-
-    folder = locate(engine.model, progress)
-    memory = available_bytes(), free_bytes(engine.device)
-    configs = plan_pair(folder, load_config(folder), engine.options(SLOTS), workload, *memory)
-    return replace(compare(configs, workload, progress, limit), model=engine.model)
-
-
-def _profile(engine: EngineOptions, workload: "Workload", trace: Path, progress: "Progress") -> "Profile":
-    from ringkv.bench.pair import plan_engine
-    from ringkv.bench.profile import profile
-    from ringkv.engine.device_memory import free_bytes
-    from ringkv.models.config import load_config
-    from ringkv.plan.memory import available_bytes
-    from ringkv.residency.locate import locate
-
-    folder = locate(engine.model, progress)
-    memory = available_bytes(), free_bytes(engine.device)
-    config = plan_engine(folder, load_config(folder), engine.options(SLOTS), workload, *memory)
-    return profile(config, workload, trace, progress)
+        print_json(measured)
+    else:
+        show()

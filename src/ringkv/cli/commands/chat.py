@@ -11,20 +11,19 @@ from rich.text import Text
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
-from ringkv.base.palette import PARTS
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import print_error, sentence
-from ringkv.cli.loading import load
-from ringkv.cli.options import ConversationOptions, Sampling
-from ringkv.cli.output import in_pieces, print_stderr
+from ringkv.cli.options import MODEL_NAME, ConversationOptions, ModelName, Sampling
+from ringkv.cli.output import FREE, USED, in_pieces, print_stderr
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import defer_interrupts
+from ringkv.plan.options import AUTO
 
 if TYPE_CHECKING:
     from ringkv.base.sampling import SamplingParams
     from ringkv.llm.llm import LLM
-    from ringkv.llm.result import Result, StreamPiece
+    from ringkv.llm.result import StreamPiece
 
 HELP = """/help   this        /file FILE   put a document before the next question
 /reset  start a new conversation         /quit   exit (Ctrl-D also exits)
@@ -35,6 +34,7 @@ PROMPT = "> "
 
 def chat(
     *,
+    model: ModelName = MODEL_NAME,
     engine: ConversationOptions,
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")] = None,
     prompt_file: Annotated[
@@ -53,11 +53,13 @@ def chat(
         ringkv chat --prompt-file BIG.txt
         ringkv chat --kv-budget 256 --temperature 0.7
     """
-    params, document = sampling.params(), _document(prompt_file)
+    from ringkv.llm.llm import LLM
+
+    document = _document(prompt_file)
     with show_progress() as progress:
-        llm = load(engine, progress)
+        llm = LLM(model, on_progress=progress, **vars(engine.filled(prefix_store=AUTO)))
         llm.encode_chat([*system_message(system), {"role": "user", "content": "Hello"}])  # refuses a base model at once
-    print_stderr(f"{engine.model}, policy {llm.config.kv.policy}, cache of {llm.limits.capacity:,} entries.\n{HELP}")
+    print_stderr(f"{model}, policy {llm.config.kv.policy}, cache of {llm.limits.capacity:,} entries.\n{HELP}")
     session = ChatSession(llm, system, document)
     while (line := _next_line()) is not None:
         match line.strip():
@@ -75,7 +77,7 @@ def chat(
             case command if command.startswith("/"):
                 print_error(f"unknown command {command.split()[0]}; /help lists the commands")
             case text:
-                session.turn(text, params)
+                session.turn(text, sampling)
 
 
 class ChatSession:
@@ -112,8 +114,9 @@ class ChatSession:
             self._document = None
         if last is not None and last.usage is not None:
             _print_use(last.usage, f" | {rate:.1f} tok/s" if rate else "")
-        if last is not None and last.result is not None:
-            _report_if_truncated(last.result, params.max_tokens, self._llm)
+        result = last and last.result
+        if result and (why := cut_short(result, params.max_tokens, self._llm.limits)):
+            print_stderr(why)
 
     def _answer(
         self, messages: list[dict[str, Any]], params: "SamplingParams"
@@ -155,11 +158,6 @@ class _Stopped(Exception):
     """The user pressed Ctrl-C."""
 
 
-def _report_if_truncated(result: "Result", requested: int, llm: "LLM") -> None:
-    if why := cut_short(result, requested, llm.limits):
-        print_stderr(why)
-
-
 def filling(usage: Usage) -> str:
     """Return the cache's use as a bar, with its usage counters."""
     used, capacity = live(usage), usage.kv.capacity
@@ -171,15 +169,18 @@ def _print_use(usage: Usage, rest: str) -> None:
     """Print the bar in the colours of what is kept and of what is free."""
     used = round(BAR * live(usage) / usage.kv.capacity)
     text = Text(filling(usage) + rest)
-    text.stylize(PARTS["selected"].either, 1, 1 + used)
-    text.stylize(PARTS["evicted"].either, 1 + used, 1 + BAR)
+    text.stylize(USED, 1, 1 + used)
+    text.stylize(FREE, 1 + used, 1 + BAR)
     Console(stderr=True).print(text, soft_wrap=True)
 
 
 def _next_line() -> str | None:
     """Return the next line, or None at the end of input. Ctrl-C discards the current line."""
     if not sys.stdin.isatty():
-        return _piped_line()
+        line = sys.stdin.readline()
+        if line.strip():  # stdout has the whole conversation
+            typer.echo(f"\n{PROMPT}{line.rstrip()}")
+        return line or None
     import readline  # noqa: F401  # gives input() line editing and history
 
     while True:
@@ -190,12 +191,3 @@ def _next_line() -> str | None:
             return None
         except KeyboardInterrupt:
             print_stderr("\n(Ctrl-D exits)")
-
-
-def _piped_line() -> str | None:
-    """Read a line and echo it with the prompt, so that stdout has the whole conversation."""
-    if not (line := sys.stdin.readline()):
-        return None
-    if line.strip():
-        typer.echo(f"\n{PROMPT}{line.rstrip()}")
-    return line

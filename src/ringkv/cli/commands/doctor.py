@@ -1,5 +1,6 @@
 """ringkv doctor: what this machine has, and what ringkv uses of it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,11 +44,11 @@ def doctor(
 
     with show_progress() as progress:
         progress(0, 0, "inspecting this machine")
-        found = report()
+        facts = report()
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
-        _print(found)
+        _print(facts)
 
 
 def _verify(as_json: bool) -> None:
@@ -56,56 +57,53 @@ def _verify(as_json: bool) -> None:
     from ringkv.machine.folders import cache_dir
 
     with show_progress() as progress:
-        found = verify(cache_dir(), progress)
+        verified = verify(cache_dir(), progress)
     if as_json:
-        print_json(found)
+        print_json(verified)
     else:
-        _print_verified(found)
-    if any(one.fault for one in found):
+        _print_verified(verified)
+    if any(map(_is_broken, verified)):
         raise typer.Exit(1)
 
 
-def _print_verified(found: "Sequence[Verified]") -> None:
-    kinds = dict.fromkeys(one.path.parent for one in found)
-    rows = [(kind, [one for one in found if one.path.parent == kind]) for kind in kinds]
-    print_table(
-        ("verified", "", "size", "changed"),
-        [
-            (
-                f"  {kind}",
-                str(len(ones)),
-                show_bytes(sum(one.bytes for one in ones)),
-                str(sum(one.fault is not None for one in ones)),
-            )
-            for kind, ones in rows
-        ],
-    )
-    for one in found:
-        if one.fault:
-            console().print(f"\n{one.path}: {one.fault}; {one.remedy}", soft_wrap=True)
+def _print_verified(verified: "Sequence[Verified]") -> None:
+    by_folder = defaultdict(list)
+    for item in verified:
+        by_folder[item.path.parent].append(item)
+    rows = [
+        (
+            f"  {folder}",
+            str(len(items)),
+            show_bytes(sum(item.bytes for item in items)),
+            str(sum(map(_is_broken, items))),
+        )
+        for folder, items in by_folder.items()
+    ]
+    print_table(("verified", "", "size", "changed"), rows)
+    for item in filter(_is_broken, verified):
+        console().print(f"\n{item.path}: {item.fault}; {item.remedy}", soft_wrap=True)
 
 
-def _print(found: "Doctor") -> None:
-    print_table(("versions", ""), [(f"  {name}", version) for name, version in _versions(found)])
-    console().print()
-    print_table(("machine", ""), [(f"  {name}", text) for name, text in _machine(found)])
-    console().print()
-    print_table(
-        ("ringkv uses", "", "because"), [(f"  {choice.what}", choice.value, choice.why) for choice in found.choices]
-    )
-    for problem in found.problems:
+def _is_broken(item: "Verified") -> bool:
+    return item.fault is not None
+
+
+def _print(facts: "Doctor") -> None:
+    packages = [(package.name, package.version or "not installed") for package in facts.packages]
+    versions = [("ringkv", facts.ringkv), ("python", facts.python), ("system", facts.system), *packages]
+    for title, rows in (("versions", versions), ("machine", _machine(facts))):
+        print_table((title, ""), [(f"  {name}", text) for name, text in rows])
+        console().print()
+    chosen = [(f"  {choice.what}", choice.value, choice.why) for choice in facts.choices]
+    print_table(("ringkv uses", "", "because"), chosen)
+    for problem in facts.problems:
         console().print(f"\nto improve {problem.what}: {problem.remedy}", soft_wrap=True)
 
 
-def _versions(found: "Doctor") -> list[tuple[str, str]]:
-    packages = [(package.name, package.version or "not installed") for package in found.packages]
-    return [("ringkv", found.ringkv), ("python", found.python), ("system", found.system), *packages]
-
-
-def _machine(found: "Doctor") -> list[tuple[str, str]]:
-    cpu, memory, cache = found.cpu, found.memory, found.cache
+def _machine(facts: "Doctor") -> list[tuple[str, str]]:
+    cpu, memory, cache = facts.cpu, facts.memory, facts.cache
     limit = f", this container's limit is {show_bytes(memory.limit)}" if memory.limit is not None else ""
-    compiler = found.compiler
+    compiler = facts.compiler
     headers = "with" if compiler and compiler.python_headers else "without"
     folders = ", ".join(f"{folder.name} {show_bytes(folder.bytes)}" for folder in cache.folders) or "empty"
     chosen = "" if cache.set_by == "default" else f" (set by {cache.set_by})"
@@ -115,7 +113,7 @@ def _machine(found: "Doctor") -> list[tuple[str, str]]:
         ("memory", f"{show_bytes(memory.available)} available of {show_bytes(memory.total)}{limit}"),
         *(
             (device.name, f"{device.model}, {show_bytes(device.free)} free of {show_bytes(device.memory)}")
-            for device in found.devices
+            for device in facts.devices
             if device.name != "cpu"
         ),
         ("compiler", f"{compiler.version} ({compiler.path}), {headers} Python.h" if compiler else "none"),

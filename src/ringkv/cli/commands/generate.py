@@ -1,13 +1,14 @@
 """ringkv generate: one answer, streamed."""
 
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringkv.cli.answering import cut_short, follow
-from ringkv.cli.loading import load
-from ringkv.cli.options import SWITCH, AsJson, EngineOptions, Sampling
+from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
 from ringkv.cli.output import in_pieces, print_json, print_stderr
 from ringkv.cli.prompts import read_prompt, stream_answer
 from ringkv.llm.show_progress import show_progress
@@ -15,7 +16,17 @@ from ringkv.llm.show_progress import show_progress
 if TYPE_CHECKING:
     from ringkv.llm.result import StreamPiece
 
-INPUT = "Prompt"
+_prompt = partial(option, "Prompt")
+
+
+@dataclass(frozen=True)
+class DocumentOptions:
+    prompt: Annotated[str | None, _prompt("--prompt", "TEXT", "The document; - reads stdin.")] = None
+    prompt_file: Annotated[
+        str | None, _prompt("--prompt-file", "FILE", "A UTF-8 text file with the document; - reads stdin.")
+    ] = None
+    system: Annotated[str | None, _prompt("--system", "TEXT", "System message.")] = None
+    raw: Annotated[bool, _prompt("--raw", SWITCH, "Complete the prompt without the chat template.")] = False
 
 
 def generate(
@@ -24,29 +35,8 @@ def generate(
         typer.Argument(metavar="QUESTION", help="The question, put after the document if there is one."),
     ] = None,
     *,
-    prompt: Annotated[
-        str | None,
-        typer.Option("--prompt", metavar="TEXT", help="The document; - reads stdin.", rich_help_panel=INPUT),
-    ] = None,
-    prompt_file: Annotated[
-        str | None,
-        typer.Option(
-            "--prompt-file",
-            metavar="FILE",
-            help="A UTF-8 text file with the document; - reads stdin.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    system: Annotated[
-        str | None,
-        typer.Option("--system", metavar="TEXT", help="System message.", rich_help_panel=INPUT),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw", metavar=SWITCH, help="Complete the prompt without the chat template.", rich_help_panel=INPUT
-        ),
-    ] = False,
+    document: DocumentOptions,
+    model: ModelName = MODEL_NAME,
     engine: EngineOptions,
     sampling: Sampling,
     as_json: AsJson = False,
@@ -60,11 +50,18 @@ def generate(
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
         cat main.py | ringkv generate --model qwen2.5-coder-1.5b --raw --prompt -
     """
-    text, params = read_prompt(question, prompt, prompt_file), sampling.params()
+    from ringkv.llm.llm import LLM
+
+    text = read_prompt(question, document.prompt, document.prompt_file)
     with show_progress() as progress:
-        llm = load(engine, progress)
+        llm = LLM(model, on_progress=progress, **vars(engine))
         pieces = stream_answer(
-            llm, text, system, raw, params, lambda done, total: progress(done, total, "prefilling the prompt")
+            llm,
+            text,
+            document.system,
+            document.raw,
+            sampling,
+            lambda done, total: progress(done, total, "prefilling the prompt"),
         )
 
         with closing(pieces), in_pieces() as write:
@@ -76,8 +73,8 @@ def generate(
 
             timed = follow(pieces, show)
     if as_json:
-        print_json({"model": engine.model, **timed.as_json()})
+        print_json({"model": model, **timed.as_json()})
     else:
         print_stderr(timed.line())
-    if why := cut_short(timed.result, params.max_tokens, llm.limits):
+    if why := cut_short(timed.result, sampling.max_tokens, llm.limits):
         print_stderr(why)

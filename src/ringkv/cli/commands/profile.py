@@ -1,11 +1,11 @@
 """ringkv profile: measure how much of the entries each head of a model needs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,10 +66,11 @@ def profile(
             raise InvalidRequest(f"{why}; or give another --out")
         config = load_config(folder)
         size = _size(config)
-        parts, options = read_windows(folder, text, tokens, size), _options(config, size, compute)
+        parts, longest = read_windows(folder, text, tokens, size), min(config.context, 2 * size + BESIDE)
+        options = replace(compute, slots=1, prompt_tokens=longest, kv_budget=BUDGET, kv_window=PASS, graphs="off")
         key = model_key(complete(folder, config, options))
         try:
-            measure(target, key, parts, _Scorer(folder, config, options, progress), progress)
+            measure(target, key, parts, _scorer(folder, config, options, progress), progress)
         except KeyboardInterrupt:
             progress.stop()
             done = measured(target, key, parts)
@@ -96,44 +97,36 @@ def _size(config: "ModelConfig") -> int:
     return size
 
 
-def _options(config: "ModelConfig", size: int, compute: ComputeOptions) -> Options:
-    """Return the options of an engine that repeats parts of this size."""
-    longest = min(config.context, 2 * size + BESIDE)
-    sizes: dict[str, Any] = {"slots": 1, "prompt_tokens": longest, "kv_budget": BUDGET, "kv_window": PASS}
-    return Options(**sizes, **vars(compute), graphs="off")
+def _scorer(
+    folder: Path, config: "ModelConfig", options: Options, progress: Progress
+) -> Callable[[Sequence[int]], HeadShares]:
+    """Return a function that scores the heads by a part of the text, in an engine that is built for the first one.
 
+    It raises InvalidRequest if the model's heads cannot divide a slot.
+    """
 
-@dataclass
-class _Scorer:
-    """Scores the heads by a part of the text, in an engine that is built for the first one."""
-
-    folder: Path
-    config: "ModelConfig"
-    options: Options
-    progress: Progress
-
-    def __call__(self, part: Sequence[int]) -> HeadShares:
-        from ringkv.engine.head_scores import head_scores
-
-        return head_scores(self._engine, part)
-
-    @cached_property
-    def _engine(self) -> "LocalEngine":
-        """Raises InvalidRequest if the model's heads cannot divide a slot."""
+    @cache
+    def engine() -> "LocalEngine":
         from ringkv.engine.device_memory import free_bytes
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import resolve
         from ringkv.text.repeat_words import repeat_words
         from ringkv.weights.read_ahead import read_ahead
 
-        refuse(of_model(self.config) | of_slots(SlotFormat(reading=Ragged())))
-        memory = available_bytes(), free_bytes(self.options.device)
-        engine = resolve(self.folder, self.config, self.options, *memory)
-        read_ahead(self.folder)
-        self.progress(0, 0, "loading torch")
+        refuse(of_model(config) | of_slots(SlotFormat(reading=Ragged())))
+        resolved = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
+        read_ahead(folder)
+        progress(0, 0, "loading torch")
         with uninterrupted():
             from ringkv.engine.build import build
-        return build(engine, self.progress, partial(repeat_words, self.folder))
+        return build(resolved, progress, partial(repeat_words, folder))
+
+    def score(part: Sequence[int]) -> HeadShares:
+        from ringkv.engine.head_scores import head_scores
+
+        return head_scores(engine(), part)
+
+    return score
 
 
 def _histogram(shares: HeadShares) -> str:

@@ -10,23 +10,25 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
 from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
-from ringkv.cli.options import ServingOptions
+from ringkv.cli.options import MODEL_NAME, ModelNames, ServingOptions
 from ringkv.cli.output import print_stderr
 from ringkv.cli.roles import RoleOptions
 from ringkv.cli.server import ServerOptions
 from ringkv.cli.torchrun import Torchrun
 from ringkv.llm.show_progress import ProgressDisplay
 from ringkv.machine.interrupts import exit_on_sigterm
-from ringkv.plan.options import Options
+from ringkv.plan.options import AUTO, Options
 from ringkv.weights.gguf.split import set_name
 
 SLOTS = 8
+MODELS = [MODEL_NAME]
 
 
 def serve(
     *,
-    server: ServerOptions,
+    model: ModelNames = MODELS,
     engine: ServingOptions,
+    server: ServerOptions,
     role: RoleOptions,
     access: AccessOptions,
     observing: ObservingOptions,
@@ -47,10 +49,10 @@ def serve(
     launched = Torchrun.of(os.environ)
     if launched and not launched.is_first:
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
-    names = names_of(engine.model, server.served_model_name or ())
-    given = engine.options(SLOTS)
+    names = names_of(model, server.served_model_name or ())
+    given = engine.filled(slots=SLOTS, prefix_store=AUTO)
     options = _compiling_behind(launched.fill(given) if launched else given)
-    role.check(len(engine.model), options.nnodes or 1, server.names_address)
+    role.check(len(model), options.nnodes or 1, server.names_address)
     exit_on_sigterm()
     observing.begin()
     edge = access.edge()
@@ -66,7 +68,7 @@ def serve(
         from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
 
-        folders = [locate(model, progress) for model in engine.model]
+        folders = [locate(name, progress) for name in model]
         wanted = [Wanted(folder, load_config(folder), role.adapted(options)) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:

@@ -1,4 +1,4 @@
 """Tasks: prompts with expected answers.
 
-Others import `catalogue`, `kinds` and `source`.
+Others import `catalogue` and `source`.
 """

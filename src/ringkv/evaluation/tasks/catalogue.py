@@ -6,12 +6,11 @@ from functools import partial
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import Sample, Score, of_text
-from ringkv.evaluation.scores.numbers import last_number_right, letter_right
-from ringkv.evaluation.scores.text import all_found, any_found, f1
-from ringkv.evaluation.tasks import documents, longbench, lookups, own, recall, writing
+from ringkv.evaluation.scores import all_found, any_found, f1, last_number_right, letter_right
+from ringkv.evaluation.tasks import data_sets, lookups, own, recall
 from ringkv.evaluation.tasks.ruler import suite
+from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
 from ringkv.evaluation.tasks.source import Source
-from ringkv.evaluation.tasks.wikitext import mean_logprob, wikitext
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Task:
     """is_loss: scores are mean log-probabilities, shown as a perplexity. Other scores are shares, shown in percent.
 
     has_question: the question can be fed after compression. is_relative: scores are of the agreement with the full
-    cache's answers (`evaluation.agreement`).
+    cache's answers (`evaluation.run.scored`).
     """
 
     name: str
@@ -31,58 +30,62 @@ class Task:
     is_relative: bool = False
 
 
-def _ruler() -> Iterator[Task]:
+def _tasks() -> Iterator[Task]:
     for name in suite.GENERATED:
         yield Task(name, "ruler", partial(suite.generated_samples, name), of_text(all_found), has_question=True)
     for name in suite.POOLS:
         yield Task(name, "ruler", partial(suite.question_samples, name), of_text(any_found), has_question=True)
+    for name, task in data_sets.LONGBENCH.items():
+        yield Task(name, "longbench", partial(data_sets.longbench, name), task.score)
+    yield Task("longbench_v2", "documents", data_sets.longbench_v2, of_text(letter_right), has_question=True)
+    yield Task("longeval", "documents", data_sets.longeval, of_text(all_found))
+    yield Task("passkey", "documents", lookups.passkey, of_text(all_found), has_question=True)
+    yield Task("gsm8k", "writing", data_sets.gsm8k, of_text(last_number_right))
+    yield Task("aime24", "writing", data_sets.aime24, of_text(last_number_right))
+    yield Task("humaneval", "writing", data_sets.humaneval, data_sets.runs)
+    yield Task("leetcode", "writing", data_sets.leetcode, data_sets.runs)
+    yield Task("wikitext", "text", data_sets.wikitext, data_sets.mean_logprob, is_loss=True)
+    yield Task("recall", "lists", recall.samples, of_text(all_found), has_question=True)
+    for name in ("passkeys", "registers", "conversation"):
+        yield Task(name, "lists", partial(lookups.fitted, name), of_text(all_found), has_question=True)
+    for keys in lookups.DICTIONARIES:
+        samples = partial(lookups.dictionary, keys)
+        yield Task(f"dictionary_{keys}", "lists", samples, of_text(all_found), has_question=True)
+    yield Task("answers", "own", own.with_answers, of_text(any_found), has_question=True)
+    yield Task("agreement", "own", own.without_answers, of_text(f1), has_question=True, is_relative=True)
 
 
-def _longbench() -> Iterator[Task]:
-    for name, kind in longbench.LONGBENCH.items():
-        yield Task(name, "longbench", partial(longbench.samples, name), kind.score)
-
-
-def _lookups() -> Iterator[Task]:
-    samples = {name: partial(lookups.fitted, name) for name in ("passkeys", "registers", "conversation")}
-    samples |= {f"dictionary_{keys}": partial(lookups.dictionary, keys) for keys in lookups.DICTIONARIES}
-    for name, each in samples.items():
-        yield Task(name, "lists", each, of_text(all_found), has_question=True)
-
-
-TASKS: Mapping[str, Task] = {
-    task.name: task
-    for task in (
-        *_ruler(),
-        *_longbench(),
-        Task("longbench_v2", "documents", documents.longbench_v2, of_text(letter_right), has_question=True),
-        Task("longeval", "documents", documents.longeval, of_text(all_found)),
-        Task("passkey", "documents", documents.passkey, of_text(all_found), has_question=True),
-        Task("gsm8k", "writing", writing.gsm8k, of_text(last_number_right)),
-        Task("aime24", "writing", writing.aime24, of_text(last_number_right)),
-        Task("humaneval", "writing", writing.humaneval, writing.runs),
-        Task("leetcode", "writing", writing.leetcode, writing.runs),
-        Task("wikitext", "text", wikitext, mean_logprob, is_loss=True),
-        Task("recall", "lists", recall.samples, of_text(all_found), has_question=True),
-        *_lookups(),
-        Task("answers", "own", own.with_answers, of_text(any_found), has_question=True),
-        Task("agreement", "own", own.without_answers, of_text(f1), has_question=True, is_relative=True),
-    )
-}
+TASKS: Mapping[str, Task] = {task.name: task for task in _tasks()}
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(task.name for task in TASKS.values() if task.group == group)
     for group in dict.fromkeys(task.group for task in TASKS.values())
 }
 
 
+LOOK_UPS, QUESTIONS = "look-ups", "questions about texts"
+KINDS: Mapping[str, str] = {
+    **dict.fromkeys(RETRIEVAL, LOOK_UPS),
+    **dict.fromkeys(("passkey", "longeval", "passage_retrieval_en", *GROUPS["lists"]), LOOK_UPS),
+    "vt": "chains of names",
+    **dict.fromkeys(("cwe", "fwe", "passage_count"), "counts over the whole prompt"),
+    **dict.fromkeys(("qa_1", "qa_2", "narrativeqa", "qasper", "multifieldqa_en", "hotpotqa"), QUESTIONS),
+    **dict.fromkeys(("2wikimqa", "musique", "triviaqa", "longbench_v2"), QUESTIONS),
+    **dict.fromkeys(("gov_report", "qmsum", "multi_news", "samsum"), "summaries"),
+    "trec": "classes by example",
+    **dict.fromkeys(("lcc", "repobench-p", "humaneval", "leetcode"), "programs"),
+    **dict.fromkeys(("gsm8k", "aime24"), "calculations"),
+}
+"""What tasks ask for, in plural words. A task that is not here is a kind of its own."""
+
+
 def select_tasks(names: Sequence[str]) -> list[Task]:
     """Return tasks by name or group, each once. Raises InvalidRequest with all names."""
-    found: dict[str, Task] = {}
+    selected: dict[str, Task] = {}
     for name in names:
         if name not in GROUPS and name not in TASKS:
             raise InvalidRequest(
                 f"there is no task {name!r}; there are the groups {', '.join(GROUPS)} and the tasks {', '.join(TASKS)}",
                 "tasks",
             )
-        found |= {one: TASKS[one] for one in GROUPS.get(name, (name,))}
-    return list(found.values())
+        selected |= {task: TASKS[task] for task in GROUPS.get(name, (name,))}
+    return list(selected.values())

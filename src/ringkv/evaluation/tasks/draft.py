@@ -17,6 +17,11 @@ class Draft:
     references: tuple[str, ...]
     facts: Mapping[str, float | str] = field(default_factory=dict)
 
+    def sample(self, name: str, answer_tokens: int, length: int) -> Sample:
+        """Return the sample of a prompt that is made for a length."""
+        facts = {"length": length, **self.facts}
+        return Sample(name, **{**vars(self), "facts": facts}, answer_tokens=answer_tokens)
+
 
 Make = Callable[[int], Draft]
 """Makes a draft with this much hay, in units of the task. Deterministic."""
@@ -27,16 +32,16 @@ def longest(make: Make, tokens: Callable[[Draft], int], most: int) -> Draft:
 
     Raises CannotMake if one unit of hay is too long. Tokens must grow with hay.
     """
-    found, low, high = make(1), 1, 2
-    if (shortest := tokens(found)) > most:
+    draft, low, high = make(1), 1, 2
+    if (shortest := tokens(draft)) > most:
         raise CannotMake(
             f"the shortest prompt of this task has {shortest:,} tokens, which is over {most:,}; raise the lengths",
             "lengths",
         )
     while tokens(larger := make(high)) <= most:
-        if larger == found:
-            return found
-        found, low, high = larger, high, 2 * high
+        if larger == draft:
+            return draft
+        draft, low, high = larger, high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if tokens(make(middle)) <= most else (low, middle)
@@ -53,21 +58,11 @@ class Fit:
     source: Source
 
     def __call__(self, make: Make) -> Sample:
-        return self._sample(longest(make, self._tokens, self.length - self.answer_tokens))
+        def tokens(draft: Draft) -> int:
+            return self.source.count_tokens(draft.sample(self.name, self.answer_tokens, self.length))
 
-    def _tokens(self, draft: Draft) -> int:
-        return self.source.count_tokens(self._sample(draft))
-
-    def _sample(self, draft: Draft) -> Sample:
-        return Sample(
-            name=self.name,
-            context=draft.context,
-            question=draft.question,
-            begin=draft.begin,
-            references=draft.references,
-            answer_tokens=self.answer_tokens,
-            facts={"length": self.length, **draft.facts},
-        )
+        draft = longest(make, tokens, self.length - self.answer_tokens)
+        return draft.sample(self.name, self.answer_tokens, self.length)
 
 
 def places(source: Source) -> Iterator[tuple[int, int, float]]:

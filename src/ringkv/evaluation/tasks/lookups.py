@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import Draft, Fit, depth_of
+from ringkv.evaluation.tasks.draft import Draft, Fit, depth_of, places
 from ringkv.evaluation.tasks.ruler.needles import NOISE
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
@@ -50,14 +50,14 @@ class Lookup(NamedTuple):
         return "".join((*self.asked(name), value, self.end)) if self.end else ""
 
 
-def drafts(kind: Lookup, seed: str, questions: int, hay: int) -> Iterator[Draft]:
+def drafts(lookup: Lookup, seed: str, questions: int, hay: int) -> Iterator[Draft]:
     """Yield so many questions about one text, or one for each entry if there are fewer."""
-    entries = kind.entries(Random(seed), hay, questions)
-    text = kind.write(entries, hay)
+    entries = lookup.entries(Random(seed), hay, questions)
+    text = lookup.write(entries, hay)
     order = list(_spread(entries))
     for (name, value), before in islice(zip(order, (*order[1:], order[0]), strict=True), questions):
         depth = text.index(value) / len(text)
-        yield Draft(text + kind.earlier(*before), *kind.asked(name), (value,), {"depth": depth, "hay": hay})
+        yield Draft(text + lookup.earlier(*before), *lookup.asked(name), (value,), {"depth": depth, "hay": hay})
 
 
 def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
@@ -73,13 +73,13 @@ def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
 
 def fitted(name: str, source: Source) -> Iterator[Sample]:
     """Yield the questions about a text of each length, with as much hay as fits."""
-    kind = LOOKUPS[name]
+    lookup = LOOKUPS[name]
     for length in source.lengths:
-        make = partial(drafts, kind, f"{source.seed}/{name}/{length}", source.count)
-        fit = Fit("", kind.answer_tokens + SLACK, length, source)
+        make = partial(drafts, lookup, f"{source.seed}/{name}/{length}", source.count)
+        fit = Fit("", lookup.answer_tokens + SLACK, length, source)
         hay = int(fit(partial(_first, make)).facts["hay"])
-        for place, one in enumerate(make(hay)):
-            yield _sample(f"{length}/{place}", kind, one, length)
+        for place, draft in enumerate(make(hay)):
+            yield draft.sample(f"{length}/{place}", lookup.answer_tokens, length)
 
 
 def _first(make: Callable[[int], Iterator[Draft]], hay: int) -> Draft:
@@ -88,32 +88,39 @@ def _first(make: Callable[[int], Iterator[Draft]], hay: int) -> Draft:
 
 def dictionary(keys: int, source: Source) -> Iterator[Sample]:
     """Yield the questions about one dictionary. Raises CannotMake if it is longer than the longest length."""
-    kind = LOOKUPS["dictionary"]
-    for place, one in enumerate(drafts(kind, f"{source.seed}/dictionary/{keys}", source.count, keys)):
-        sample = _sample(f"{keys}/{place}", kind, one, source.longest)
-        tokens = source.count_tokens(sample) + kind.answer_tokens
+    lookup = LOOKUPS["dictionary"]
+    for place, draft in enumerate(drafts(lookup, f"{source.seed}/dictionary/{keys}", source.count, keys)):
+        sample = draft.sample(f"{keys}/{place}", lookup.answer_tokens, source.longest)
+        tokens = source.count_tokens(sample) + lookup.answer_tokens
         if tokens > source.longest:
             raise CannotMake(f"{keys} keys take {tokens:,} tokens, which is over {source.longest:,}", "lengths")
         yield sample
 
 
-def _sample(name: str, kind: Lookup, draft: Draft, length: int) -> Sample:
-    return Sample(
-        name=name,
-        context=draft.context,
-        question=draft.question,
-        begin=draft.begin,
-        references=draft.references,
-        answer_tokens=kind.answer_tokens,
-        facts={"length": length, **draft.facts},
+def passkey(source: Source) -> Iterator[Sample]:
+    """Yield prompts with a number of five digits, at depths from 0 to 1."""
+    for length, place, depth in places(source):
+        key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
+        yield Fit(f"{length}/{place}", 16, length, source)(partial(_hidden, key, depth))
+
+
+def _hidden(key: str, depth: float, hay: int) -> Draft:
+    lines = [NOISE] * hay
+    lines.insert(round(depth * hay), f"The pass key is {key}. Remember it: {key} is the pass key.")
+    return Draft(
+        context="There is one thing worth knowing in much idle talk. Find it and remember it.\n\n" + "\n".join(lines),
+        question="\n\nWhat is the pass key?",
+        begin=" The pass key is",
+        references=(key,),
+        facts={"depth": depth},
     )
 
 
 def _names(rng: Random, count: int) -> list[str]:
     """Return `count` different names of two words."""
     adjectives, nouns = words("adjective"), words("noun")
-    found = rng.sample(range(len(adjectives) * len(nouns)), count)
-    return [f"{adjectives[one % len(adjectives)]}-{nouns[one // len(adjectives)]}" for one in found]
+    numbers = rng.sample(range(len(adjectives) * len(nouns)), count)
+    return [f"{adjectives[number % len(adjectives)]}-{nouns[number // len(adjectives)]}" for number in numbers]
 
 
 def _numbered(rng: Random, count: int) -> Entries:
@@ -131,8 +138,8 @@ def _in_noise(entries: Entries, hay: int) -> str:
     lines = [NOISE] * hay
     for place in reversed(range(len(entries))):
         name, value = entries[place]
-        at = round(place / max(1, len(entries) - 1) * hay)
-        lines.insert(at, f"The pass key of {name} is {value}. Remember it: {value} is the pass key of {name}.")
+        line = round(place / max(1, len(entries) - 1) * hay)
+        lines.insert(line, f"The pass key of {name} is {value}. Remember it: {value} is the pass key of {name}.")
     return "There are pass keys worth knowing in much idle talk. Remember them.\n\n" + "\n".join(lines)
 
 

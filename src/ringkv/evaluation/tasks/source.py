@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.evaluation.sample import CannotMake, Sample
+from ringkv.evaluation.sample import CannotMake, Sample, not_empty
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,8 @@ class Source:
         if not self.prompts.is_file():
             raise CannotMake(f"there is no file {self.prompts}; give one with a JSON object on each line", "prompts")
         with self.prompts.open(encoding="utf-8") as file:
-            lines = (line for line in file if line.strip())
-            first = next(lines, None)
-            if first is None:
-                raise InvalidRequest(f"{self.prompts} has no prompts; write a JSON object on each line", "prompts")
-            yield first
-            yield from lines
+            empty = InvalidRequest(f"{self.prompts} has no prompts; write a JSON object on each line", "prompts")
+            yield from not_empty((line for line in file if line.strip()), empty)
 
     def text(self, *names: str) -> str:
         return self.file(*names).read_text(encoding="utf-8")

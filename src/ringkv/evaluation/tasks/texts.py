@@ -22,8 +22,10 @@ def sentences(data: Path | None) -> tuple[str, ...]:
     wikitext = None if data is None else data / WIKITEXT
     if wikitext is not None and wikitext.is_file():
         lines = wikitext.read_text(encoding="utf-8").splitlines()
-        return tuple(_spaced(one) for line in lines if " = " not in line for one in _split(line) if UNKNOWN not in one)
-    return tuple(one for topic in topics.values() for paragraph in topic.split("\n\n") for one in _split(paragraph))
+        prose = (sentence for line in lines if " = " not in line for sentence in _split(line))
+        return tuple(_spaced(sentence) for sentence in prose if UNKNOWN not in sentence)
+    paragraphs = (paragraph for topic in topics.values() for paragraph in topic.split("\n\n"))
+    return tuple(sentence for paragraph in paragraphs for sentence in _split(paragraph))
 
 
 @lru_cache(maxsize=4)
@@ -35,13 +37,13 @@ def words(kind: str) -> tuple[str, ...]:
     check([WORDS])
     from wonderwords import RandomWord
 
-    found = RandomWord().filter(include_categories=[kind])
-    return tuple(sorted({word.lower() for word in found if word.isalpha()}))
+    listed = RandomWord().filter(include_categories=[kind])
+    return tuple(sorted({word.lower() for word in listed if word.isalpha()}))
 
 
 def _split(text: str) -> list[str]:
     """Split into sentences of 30 to 400 characters. Shorter ones are mostly headings, longer ones tables."""
-    return [one for one in SENTENCE.split(" ".join(text.split())) if 30 < len(one) < 400]
+    return [sentence for sentence in SENTENCE.split(" ".join(text.split())) if 30 < len(sentence) < 400]
 
 
 def _spaced(sentence: str) -> str:

@@ -67,7 +67,7 @@ def frequent_words(seed: str, hay: int, depth: float, data: Path | None) -> Draf
     """
     rng = Random(seed)
     kinds = max(FREQUENT + 2, hay // EACH)
-    names = [DOTS, *_coded(rng, kinds - 1)]
+    names = [DOTS, *distinct_words(rng, ascii_lowercase, LETTERS, kinds - 1)]
     sampled = rng.choices(names, [(rank + 1) ** -ALPHA for rank in range(kinds)], k=hay)
     ranked = [word for word, _ in Counter(sampled).most_common() if word != DOTS]
     sampled += [name for place, name in enumerate((ranked + names[1:])[:FREQUENT]) for _ in range(FREQUENT - place)]
@@ -81,8 +81,9 @@ def frequent_words(seed: str, hay: int, depth: float, data: Path | None) -> Draf
     )
 
 
-def _coded(rng: Random, count: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(rng.choices(ascii_lowercase, k=LETTERS))] = None
-    return list(found)
+def distinct_words(rng: Random, letters: str, length: int, count: int) -> list[str]:
+    """Return so many different words of random letters."""
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(rng.choices(letters, k=length))] = None
+    return list(words)

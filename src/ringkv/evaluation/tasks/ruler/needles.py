@@ -63,7 +63,7 @@ class Needles:
         are, which = ("are", f"magic {what}") if several else ("is", f"magic {self.value}")
         return Draft(
             context=f"Some magic {what} are hidden in the text below. Remember them: you will be asked for some.\n\n"
-            + HIDE[self.hay](stack, needles, depths),
+            + BETWEEN[self.hay].join(_inserted(stack, needles, depths)),
             question=f"\n\nWhat {are} the {which} of {all_of} in the text above?",
             begin=f" The {which} of {all_of} in the text {are}",
             references=tuple(value for key in queried for value in pairs[key]),
@@ -105,19 +105,11 @@ def _inserted(stack: Sequence[str], needles: Sequence[str], depths: Sequence[flo
     inserted: dict[int, list[str]] = {}
     for place, needle in zip(places, needles, strict=True):
         inserted.setdefault(place, []).append(needle)
-    return [one for place in range(len(stack) + 1) for one in (*inserted.get(place, []), *stack[place : place + 1])]
-
-
-def _by_lines(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> str:
-    return "\n".join(_inserted(stack, needles, depths))
-
-
-def _by_spaces(stack: Sequence[str], needles: Sequence[str], depths: Sequence[float]) -> str:
-    return " ".join(_inserted(stack, needles, depths))
+    return [line for place in range(len(stack) + 1) for line in (*inserted.get(place, []), *stack[place : place + 1])]
 
 
 HAYSTACKS = {"noise": _noise, "text": _text, "needles": Needles.others}
-HIDE = {"noise": _by_lines, "text": _by_spaces, "needles": _by_lines}
+BETWEEN = {"noise": "\n", "text": " ", "needles": "\n"}
 
 RETRIEVAL: Mapping[str, Needles] = {
     "niah_single_1": Needles("noise"),

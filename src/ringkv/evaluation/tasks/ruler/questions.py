@@ -6,9 +6,10 @@ LongBench's files in the data folder: questions about one document (multifieldqa
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from ringkv.evaluation.tasks.draft import Draft
 from ringkv.evaluation.tasks.source import Source
@@ -30,49 +31,39 @@ class Question:
 def documents(source: Source) -> list[Question]:
     """Return questions about one document each."""
     return [
-        Question(_question(line["prompt"]), (_between(line["prompt"], *marks),), tuple(line["answers"]))
-        for name, marks in DOCUMENTS.items()
+        _question(line, [line["prompt"].partition(start)[2].rpartition(end)[0].strip()])
+        for name, (start, end) in DOCUMENTS.items()
         for line in source.lines("longbench", f"{name}.jsonl")
     ]
 
 
 def several(source: Source) -> list[Question]:
-    """Return questions about several passages each."""
+    """Return questions about several passages each, those between "Passage 1:" and the rules."""
     return [
-        Question(_question(line["prompt"]), tuple(_passages(line["prompt"])), tuple(line["answers"]))
+        _question(line, map(str.strip, PASSAGE.split(line["prompt"].rpartition(RULES)[0])[1:]))
         for name in ("2wikimqa", "musique")
         for line in source.lines("longbench", f"{name}.jsonl")
     ]
 
 
+def _question(line: Mapping[str, Any], passages: Iterable[str]) -> Question:
+    text = QUESTION.search(line["prompt"])
+    assert text is not None, "a LongBench prompt ends with its question"
+    return Question(text[1].strip(), tuple(passages), tuple(line["answers"]))
+
+
 def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Draft:
     """Return question `index` with its passages and up to `hay` - 1 others, shuffled."""
     rng = Random(seed)
-    own = questions[index]
-    others = [one for place, question in enumerate(questions) if place != index for one in question.passages]
+    asked = questions[index]
+    others = [passage for place, question in enumerate(questions) if place != index for passage in question.passages]
     rng.shuffle(others)
-    passages = [*own.passages, *(one for one in others[: max(0, hay - 1)] if one not in own.passages)]
+    passages = [*asked.passages, *(other for other in others[: max(0, hay - 1)] if other not in asked.passages)]
     rng.shuffle(passages)
-    listed = "\n\n".join(f"Document {place}:\n{one}" for place, one in enumerate(passages, 1))
+    listed = "\n\n".join(f"Document {place}:\n{passage}" for place, passage in enumerate(passages, 1))
     return Draft(
         context=f"Answer a question from the documents below, in as few words as possible.\n\n{listed}",
-        question=f"\n\nQuestion: {own.text}",
+        question=f"\n\nQuestion: {asked.text}",
         begin=" Answer:",
-        references=own.references,
+        references=asked.references,
     )
-
-
-def _passages(prompt: str) -> Iterator[str]:
-    """Yield the passages between "Passage 1:" and the rules."""
-    body = prompt[: prompt.rindex(RULES)]
-    return (one.strip() for one in PASSAGE.split(body)[1:])
-
-
-def _question(prompt: str) -> str:
-    found = QUESTION.search(prompt)
-    assert found is not None, "a LongBench prompt ends with its question"
-    return found[1].strip()
-
-
-def _between(text: str, start: str, end: str) -> str:
-    return text[text.index(start) + len(start) : text.rindex(end)].strip()

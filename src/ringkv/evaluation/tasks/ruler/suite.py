@@ -7,24 +7,51 @@ so scores are comparable to the paper's, not equal. Variable tracking has no wor
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
+from random import Random
+from string import ascii_uppercase
 from typing import Protocol
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.draft import Draft, Fit, places
 from ringkv.evaluation.tasks.ruler import questions
-from ringkv.evaluation.tasks.ruler.counting import common_words, frequent_words
-from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
+from ringkv.evaluation.tasks.ruler.counting import common_words, distinct_words, frequent_words
+from ringkv.evaluation.tasks.ruler.needles import NOISE, RETRIEVAL
 from ringkv.evaluation.tasks.ruler.questions import Question
-from ringkv.evaluation.tasks.ruler.tracing import tracing
 from ringkv.evaluation.tasks.source import Source
+
+HOPS = 4  # of a chain of assignments
 
 
 class Recipe(Protocol):
     """Makes a draft, deterministically. `depth` is the depth of a single needle."""
 
     def __call__(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft: ...
+
+
+def tracing(seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+    """Return a draft with one chain of assignments in order, at random places among `hay` lines of noise.
+
+    Source: RULER, section 3, variable tracking. The question is for all variables that have the value.
+    """
+    rng = Random(seed)
+    names = distinct_words(rng, ascii_uppercase, 5, HOPS + 1)
+    value = str(rng.randint(10_000, 99_999))
+    assignments = [f"VAR {names[0]} = {value}"]
+    assignments += [f"VAR {to} = VAR {source}" for source, to in pairwise(names)]
+    places = sorted(rng.randint(0, hay) for _ in assignments)
+    lines: list[str] = []
+    for line in range(hay + 1):
+        lines += [text for text, place in zip(assignments, places, strict=True) if place == line]
+        lines += [NOISE] * (line < hay)
+    return Draft(
+        context="Variables are given values in the text below, or the value of another. Follow them.\n\n"
+        + "\n".join(lines),
+        question=f"\n\nWhich variables hold the value {value} in the text above? Name all of them.",
+        begin=f" Following the assignments, {len(names)} variables hold the value {value}:",
+        references=tuple(names),
+    )
 
 
 GENERATED: Mapping[str, Recipe] = {

@@ -1,6 +1,6 @@
 import pytest
 
-from ringkv.cli.needles import NEEDLES, Needle
+from ringkv.cli.commands.demo import NEEDLES, Needle
 
 
 @pytest.mark.parametrize("needle", NEEDLES)

@@ -3,8 +3,7 @@ from itertools import islice
 
 import pytest
 
-from ringkv.evaluation.sandbox import passes
-from ringkv.evaluation.scores.code import solves
+from ringkv.evaluation.sandbox import passes, solves
 
 GIVEN = 'def double(x: int) -> int:\n    """Twice x."""\n'
 TEST = "assert double(4) == 8"

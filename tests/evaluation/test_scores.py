@@ -2,17 +2,18 @@
 
 import pytest
 
-from ringkv.evaluation.scores.libraries import edit_similarity, rouge_l
-from ringkv.evaluation.scores.numbers import last_number_right, letter_right
-from ringkv.evaluation.scores.text import (
+from ringkv.evaluation.scores import (
     all_found,
     any_found,
     class_named,
+    edit_similarity,
     f1,
-    first_code_line,
     first_line,
+    last_number_right,
+    letter_right,
     numbers_right,
     paragraph_right,
+    rouge_l,
 )
 
 SCORES = [all_found, any_found, f1, rouge_l, edit_similarity]
@@ -56,8 +57,8 @@ def test_numbers_score_the_share_that_is_right():
 
 
 def test_the_first_line_of_code_is_neither_a_fence_nor_a_comment():
-    assert first_code_line("```python\n# here\n    x = 1\n    y = 2") == "    x = 1"
-    assert first_code_line("```") == ""
+    assert edit_similarity("```python\n# here\n    x = 1\n    y = 2", ["    x = 1"]) == 1
+    assert edit_similarity("```", ["`"]) == 0
     assert edit_similarity("```\n    x = 1\n```", ["    x = 2"]) == pytest.approx(8 / 9)  # of 18 letters 16 are common
 
 

@@ -1,4 +1,0 @@
-"""The report of an evaluation as a page with charts.
-
-Others import `page` and `rows`.
-"""
