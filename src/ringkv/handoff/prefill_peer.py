@@ -110,13 +110,10 @@ class PrefillPeer:
             if transfer.drop() and was is State.RESERVED and self._link:
                 self._link.send(Drop(transfer.number))
 
-    def insert(self, transfer: Transfer) -> bool:
-        """Note that a prefix that has arrived is inserted now. Returns False if it was cancelled."""
+    def insert(self, transfer: Transfer) -> None:
+        """Note that a prefix that has arrived is inserted now."""
         with self._lock:
-            if transfer.state is State.DROPPED:
-                return False
             transfer.to(State.INSERTED)
-            return True
 
     def close(self) -> None:
         self._closing.set()

@@ -55,13 +55,10 @@ class PrefillPeers:
             peer, transfer = found
             peer.drop(transfer)
 
-    def insert(self, arrived: Arrived) -> bool:
-        """Note that a prefix is inserted now. Returns False if it was cancelled."""
-        found = self._asked.get(arrived.transfer.request.id)
-        if found is None or found[1] is not arrived.transfer:
-            return False
-        del self._asked[arrived.transfer.request.id]
-        return found[0].insert(arrived.transfer)
+    def insert(self, arrived: Arrived) -> None:
+        """Note that a prefix that is still asked for is inserted now."""
+        peer, transfer = self._asked.pop(arrived.transfer.request.id)
+        peer.insert(transfer)
 
     def is_asked(self, transfer: Transfer) -> bool:
         """Whether a request still waits for this transfer."""

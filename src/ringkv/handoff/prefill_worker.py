@@ -18,8 +18,8 @@ from ringkv.base.events import Event, Failed, Scored
 from ringkv.base.failure import failure_of
 from ringkv.handoff.decode_peer import DecodePeer, Prefilled
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
-from ringkv.handoff.prefill_loop import PrefillLoop
 from ringkv.handoff.states import State, Transfer
+from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.stopwatch import Clock
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ Asked = tuple[DecodePeer, Transfer]
 
 class PrefillWorker:
     def __init__(self, engine: Engine, fingerprint: str, clock: Clock = monotonic) -> None:
-        self._loop, self._fingerprint = PrefillLoop(engine, self._prefilled, clock), fingerprint
+        self._loop, self._fingerprint = Loop(engine, clock=clock, park=self._prefilled), fingerprint
         self._now = clock
         self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
         self._asked: dict[str, Asked] = {}  # by request id in the loop
@@ -125,7 +125,7 @@ class PrefillWorker:
         del peer.transfers[transfer.number]
         request_id = peer.request_id(transfer.number)
         if self._asked.pop(request_id, None):
-            self._loop.leave(request_id)
+            self._loop.cancel(request_id)
 
     def _prefilled(self, request_id: str, slot: int) -> None:
         peer, transfer = self._asked[request_id]
@@ -159,14 +159,15 @@ class PrefillWorker:
     def _export(self, peer: DecodePeer, transfer: Transfer, slot: int) -> None:
         number = transfer.number
         try:
-            packet = self._loop.export(slot)
+            packet = self._loop.engine.export(slot)
         except RingKVError as error:
             self._end(peer, transfer)
             failure = failure_of(peer.request_id(number), error)
             peer.link.send(PromptFailed(number, failure.kind, failure.message, failure.param))
             return
         sizes = len(packet.entries), len(packet.logits)
-        cached = self._loop.cached(peer.request_id(number))
+        usage = self._loop.usage(peer.request_id(number))
+        cached = usage.cached_tokens if usage else 0
         header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
         transfer.to(State.SENT)
         peer.sending, peer.since = transfer, self._now()

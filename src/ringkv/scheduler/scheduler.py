@@ -15,6 +15,8 @@
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
+- Another process may prefill the prompts: Begin requests one of it, and `arrived` reports that it is prefilled. Or
+  another process may decode: a request whose prompt is in its slot stays there until `cancel`.
 """
 
 from collections import Counter, deque
@@ -42,11 +44,16 @@ _NOT_FINITE = Failure(
 
 
 class Scheduler:
-    """The queues of requests, slots and lanes. Call it from one thread."""
+    """The queues of requests, slots and lanes. Call it from one thread.
 
-    def __init__(self, limits: Limits, default_kv: KVChoice) -> None:
+    prefills, decodes: whether this process does that for its requests. If another one prefills, each request is a
+    prompt of its own. A slot is saved for a later turn only if this process does both.
+    """
+
+    def __init__(self, limits: Limits, default_kv: KVChoice, prefills: bool = True, decodes: bool = True) -> None:
         self._limits = limits
         self._default_kv = default_kv
+        self._prefills, self._decodes = prefills, decodes
         self._jobs: dict[str, Job] = {}
         self._waiting = WaitingPrompts()
         self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next one first
@@ -97,11 +104,10 @@ class Scheduler:
         return self._jobs[request_id].left_to_sample
 
     def submit(self, request: Request, *others: Request) -> None:
-        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use."""
-        self._check(request, *others)
-        self._queue(request, *others)
+        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use.
 
-    def _check(self, request: Request, *others: Request) -> None:
+        They wait as one prompt; as one for each choice if it is longer than its lane.
+        """
         for one in (request, *others):
             both = ((r.tokens, r.salt, r.owner, r.priority, r.sampling.prompt_logprobs) for r in (one, request))
             assert len(set(both)) == 1, "requests that are submitted together have one prompt, owner and priority"
@@ -111,14 +117,11 @@ class Scheduler:
             )
             if one.id in self._jobs:
                 raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
-
-    def _queue(self, request: Request, *others: Request) -> None:
-        """Let requests wait as one prompt; as one for each choice if it is longer than its lane."""
         is_compacted = len(request.tokens) > self._limits.workspace.size
-        prompts: dict[KVChoice | None, PendingPrompt] = {}
+        prompts: dict[object, PendingPrompt] = {}
         for one in (request, *others):
             kv, new = self._kv(one), PendingPrompt(owner=request.owner, priority=request.priority)
-            prompt = prompts.setdefault(kv if is_compacted else None, new)
+            prompt = prompts.setdefault(one.id if not self._prefills else kv if is_compacted else None, new)
             self._jobs[one.id] = job = Job(one, kv, self._limits, prompt)
             prompt.jobs.append(job)
         for prompt in prompts.values():
@@ -142,6 +145,10 @@ class Scheduler:
     def set_deadline(self, request_id: str, when: float) -> None:
         """Let a request that was just submitted end at this time, on the clock of `expire`."""
         self._deadlines.set(request_id, when)
+
+    @property
+    def first_deadline(self) -> float | None:
+        return self._deadlines.first
 
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
@@ -172,10 +179,12 @@ class Scheduler:
             return (mixes and self._stage(self._reserve(), feed=True)) or self._forward()
         self._forward_is_due = False
         begin = self._reserve()
-        self._insert_is_due = bool(self._shared and self._free_slots)
+        if begin and not self._prefills:
+            return begin
+        self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
         if self._insert_is_due and self._may_add(self._insertion()):
             return self._insert()
-        waits = self._running and (self._stalls or self._limits.rides)
+        waits = not self._prefills or (self._running and (self._stalls or self._limits.rides))
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
         return self._decode() if self._running else Idle()
@@ -191,6 +200,17 @@ class Scheduler:
         self._work += Work(moved=cached.entries)
         self._stalls |= cached.tokens > 0
 
+    def arrived(self, request: Request, cached: Cached) -> int:
+        """Report that another process has prefilled a prompt that was begun, and what it had cached. Returns the lane.
+
+        An Insert of the prompt follows.
+        """
+        prompt = self._jobs[request.id].prompt
+        prompt.begin(cached)
+        chunk = prompt.chunk(prompt.length)
+        self.passed(chunk)
+        return chunk.lane
+
     def passed(self, work: PrefillChunk) -> None:
         """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
         prompt = self._jobs[work.request.id].prompt
@@ -200,12 +220,13 @@ class Scheduler:
             self._shared.append(prompt)
 
     def inserted(self, request_id: str, layouts: Layouts) -> None:
-        """Report that the request's prompt is compressed and in its slot. The next decode step samples from it."""
+        """Report that the request's prompt is compressed and in its slot. The next decode step here samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
         self._work += self._insertion_of(job.prompt)
         job.run(layouts)
-        self._running[job.slot] = job
+        if self._decodes:
+            self._running[job.slot] = job
         self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], runs: Sequence[Run], seconds: float | None = None) -> Outcome:
@@ -331,7 +352,8 @@ class Scheduler:
         prompt = self._shared[0]
         assert prompt.lane is not None
         job = prompt.jobs[0]
-        job.slot = self._free_slots.take()
+        if job.slot is None:
+            job.slot = self._free_slots.take()
         self._stalls = True
         return Insert(job.request, prompt.lane, job.slot)
 
@@ -444,14 +466,13 @@ class Scheduler:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
         self._deadlines.drop(job.request.id)
-        if job.slot in self._running and self._running[job.slot] is job:
-            del self._running[job.slot]
-        else:
+        if not job.layouts:
             self._leave_prompt(job)
         if job.slot is None:
             return []
+        self._running.pop(job.slot, None)
         self._free_slots.give(job.slot)
-        return [Freed(job.slot, job.resumable)]
+        return [Freed(job.slot, job.resumable if self._prefills and self._decodes else ())]
 
     def _leave_prompt(self, job: Job) -> None:
         """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""

@@ -102,6 +102,10 @@ class Deadlines:
         if (when := self._when.pop(request_id, None)) is not None:
             del self._sorted[bisect_left(self._sorted, (when, request_id))]
 
+    @property
+    def first(self) -> float | None:
+        return self._sorted[0][0] if self._sorted else None
+
     def due(self, now: float) -> list[str]:
         """Return the requests whose deadline is not after `now`, the earliest first."""
         end = bisect_right(self._sorted, now, key=lambda deadline: deadline[0])
