@@ -20,8 +20,8 @@ from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import FromDecode, FromPrefill, Hello, Welcome
 from ringkv.ranks.rendezvous import KEY
-from ringkv.worker.channel import InvalidMessage
-from ringkv.worker.codec import Codec
+from ringkv.wire.codec import Codec
+from ringkv.wire.link import InvalidMessage
 
 TIMEOUT = 10.0  # seconds that a connection may take, and the whole handshake after it
 ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from ringkv.base.failure import in_short
-from ringkv.worker.channel import InvalidMessage
-from ringkv.worker.codec import Codec
+from ringkv.wire.codec import Codec
+from ringkv.wire.link import InvalidMessage
 
 LARGEST_HEADER = 16 << 20  # bytes; a prompt of a million tokens has less than 5 MB
 FLUSH = 1.0  # seconds

@@ -12,7 +12,7 @@ from ringkv.handoff.decode_peer import DecodePeer
 from ringkv.handoff.handshake import RunsOther, accepted
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.link import LinkClosed
-from ringkv.worker.channel import InvalidMessage
+from ringkv.wire.link import InvalidMessage
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import State, Transfer
-from ringkv.worker.channel import InvalidMessage
+from ringkv.wire.link import InvalidMessage
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from multiprocessing.connection import Connection
 from typing import Any, get_args
 
 from ringkv.ranks.messages import RankMessage
-from ringkv.worker.codec import Codec
+from ringkv.wire.codec import Codec
 
 CODEC = Codec(*get_args(RankMessage))
 

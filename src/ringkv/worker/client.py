@@ -16,9 +16,9 @@ from contextlib import aclosing, contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
-from queue import SimpleQueue
+from socket import socket, socketpair
 from threading import Thread
-from typing import Any
+from typing import Any, get_args
 
 from ringkv.base import progress
 from ringkv.base.config import EngineConfig
@@ -46,8 +46,9 @@ from ringkv.base.messages import (
     Watch,
 )
 from ringkv.base.request import Request
-from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
-from ringkv.worker.codec import encode
+from ringkv.wire.codec import Codec
+from ringkv.wire.link import LARGEST, LinkClosed
+from ringkv.wire.outbox import QueuedLink
 from ringkv.worker.inbox import Inbox
 from ringkv.worker.process import BUILDER, STOPPING, main
 
@@ -57,6 +58,7 @@ RequestGroups = Sequence[Sequence[Request]]
 log = logging.getLogger(__name__)
 
 GRACE = 5.0  # seconds in which the engine may end by itself
+FROM_ENGINE = Codec(*(set(get_args(EngineMessage)) - set(get_args(ToEngine))))
 
 
 class EngineClient:
@@ -65,9 +67,9 @@ class EngineClient:
     limits: Limits
     default_kv: KVChoice
 
-    def __init__(self, process: SpawnProcess, channel: Channel, on_progress: OnProgress) -> None:
+    def __init__(self, process: SpawnProcess, end: socket, on_progress: OnProgress) -> None:
         self._process = process
-        self._channel = channel
+        self._link = QueuedLink(end, FROM_ENGINE)
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
@@ -80,11 +82,8 @@ class EngineClient:
         self._fetched: dict[int, asyncio.Future[KeptTokens | None]] = {}  # what is awaited, by number
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, Inbox] = {}
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
-        self._writer = Thread(target=self._write, name="engine-writer", daemon=True)
         self._reader.start()
-        self._writer.start()
         atexit.register(process.kill)  # so that a program without `close` can still exit
 
     @classmethod
@@ -96,12 +95,12 @@ class EngineClient:
         Raises the error of the build (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called in the
         event loop with (done, total, what).
         """
-        ours, theirs = get_context("spawn").Pipe()
+        ours, theirs = socketpair()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
         with _signals_blocked():
             process.start()
         theirs.close()
-        client = cls(process, Channel(ours), on_progress or progress.silent)
+        client = cls(process, ours, on_progress or progress.silent)
         try:
             ready = await client._ready
         except BaseException:
@@ -139,7 +138,7 @@ class EngineClient:
     def watch(self, on: bool) -> None:
         """Let the engine send what it holds, or no longer."""
         self._slots = Slots()
-        self._send(Watch(on))
+        self._link.send(Watch(on))
 
     def slots(self) -> Slots:
         """Return what the engine holds, as of its latest message; nothing unless it is watched."""
@@ -155,7 +154,7 @@ class EngineClient:
         answer: asyncio.Future[KeptTokens | None] = self._loop.create_future()
         self._fetched[number] = answer
         try:
-            self._send(FetchKept(number, name))
+            self._link.send(FetchKept(number, name))
             return await answer
         finally:
             del self._fetched[number]
@@ -178,7 +177,7 @@ class EngineClient:
     def cancel(self, request_id: str) -> None:
         """End a request; its stream gets Finished with reason "abort". Ignores ids that are unknown or finished."""
         if request_id in self._streams:
-            self._send(Cancel(request_id))
+            self._link.send(Cancel(request_id))
 
     def cancel_all(self) -> None:
         """End every request with the tokens that it has."""
@@ -188,8 +187,7 @@ class EngineClient:
     async def close(self, grace: float = GRACE) -> None:
         """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
         self._die(Failure("EngineDied", "the engine was shut down; start it again to continue"))
-        self._send(Shutdown())
-        self._outbox.put(None)
+        self._link.send(Shutdown())
         await asyncio.to_thread(self._reader.join, grace)
         if self._reader.is_alive():
             self._process.kill()
@@ -203,8 +201,8 @@ class EngineClient:
         duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
         if duplicate is not None:
             raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        for encoded in [_bounded(encode(Submit(tuple(group)))) for group in groups]:
-            self._outbox.put(encoded)
+        for encoded in [_bounded(FROM_ENGINE.encode(Submit(tuple(group)))) for group in groups]:
+            self._link.send_bytes(encoded)
         inbox = Inbox(ids)
         self._streams.update(dict.fromkeys(ids, inbox))
         return inbox
@@ -212,9 +210,6 @@ class EngineClient:
     def _cancel(self, inbox: Inbox) -> None:
         for request_id in inbox.running:
             self.cancel(request_id)
-
-    def _send(self, message: EngineMessage) -> None:
-        self._outbox.put(encode(message))
 
     def _receive(self, message: EngineMessage) -> None:
         match message:
@@ -274,8 +269,8 @@ class EngineClient:
         """Receive messages, in a thread of its own. Only this thread reaps the process."""
         try:
             while True:
-                self._in_loop(self._receive, _from_engine(self._channel.receive()))
-        except ChannelClosed:
+                self._in_loop(self._receive, self._link.receive())
+        except LinkClosed:
             pass
         except Exception as error:
             text = f"the engine process sent an invalid message ({in_short(error)}) and was ended"
@@ -286,14 +281,8 @@ class EngineClient:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._channel.close()
+        self._link.close()
         self._in_loop(self._die, Failure("EngineDied", _exit_message(self._process.exitcode)))
-
-    def _write(self) -> None:
-        """Send messages, in a thread of its own."""
-        with suppress(ChannelClosed):
-            while (encoded := self._outbox.get()) is not None:
-                self._channel.send_bytes(encoded)
 
     def _in_loop(self, function: Callable[[Any], None], argument: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -308,20 +297,13 @@ def _exit_message(exit_code: int | None) -> str:
 
 def _bounded(encoded: bytes) -> bytes:
     """Return a message that is not too large. Raises `InvalidRequest`."""
-    if len(encoded) > LARGEST_MESSAGE:
+    if len(encoded) > LARGEST:
         raise InvalidRequest(
             f"the prompt and its settings take {len(encoded):,} bytes for all answers, the engine takes "
-            f"{LARGEST_MESSAGE:,}; shorten the prompt, or request fewer answers",
+            f"{LARGEST:,}; shorten the prompt, or request fewer answers",
             "prompt",
         )
     return encoded
-
-
-def _from_engine(message: EngineMessage) -> EngineMessage:
-    """Return a message that an engine may send. Raises `InvalidMessage`."""
-    if isinstance(message, ToEngine):
-        raise InvalidMessage(f"an engine does not send {type(message).__name__}")
-    return message
 
 
 @contextmanager
