@@ -20,10 +20,10 @@ from ringkv.handoff.identity import Identity
 from ringkv.handoff.prefill_peer import Arrived, Lost, Scores
 from ringkv.handoff.prefill_peers import PrefillPeers
 from ringkv.handoff.shape import PrefixShape
-from ringkv.ranks.rendezvous import key
 from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.scheduler import Scheduler
 from ringkv.scheduler.stopwatch import Clock
+from ringkv.wire.handshake import key
 
 
 def decode_loop(engine: Engine, config: EngineConfig, guide: MakeGuide | None = None) -> "DecodeLoop":

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from ringkv.handoff.link import Link
 from ringkv.handoff.states import Transfer
+from ringkv.wire.link import Link
 
 _numbers = count()
 

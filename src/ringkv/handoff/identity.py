@@ -7,6 +7,7 @@ from ringkv.base.cannot import refuse
 from ringkv.base.config import EngineConfig
 from ringkv.base.wanted import HANDOFF, of_slots
 from ringkv.handoff.fingerprint import fingerprint, settings
+from ringkv.wire.handshake import Hello
 
 SHOWN = 60  # characters of a value in a message
 
@@ -24,7 +25,7 @@ class Identity:
         refuse({**of_slots(config.slot_format), **HANDOFF})
         return cls(fingerprint(config), settings(config))
 
-    def refusal(self, decode: "Identity") -> str:
+    def refusal(self, decode: "Identity | Hello") -> str:
         """Return why a prefill worker with this identity refuses a decode worker; "" if it does not."""
         if decode.fingerprint == self.fingerprint:
             return ""

@@ -9,10 +9,10 @@ from threading import Event, Lock, Thread
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_peer import DecodePeer
-from ringkv.handoff.handshake import RunsOther, accepted
+from ringkv.handoff.handshake import accepted
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.link import LinkClosed
-from ringkv.wire.link import InvalidMessage
+from ringkv.wire.handshake import Refused
+from ringkv.wire.link import InvalidMessage, LinkClosed
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Listener:
     def _serve(self, end: socket.socket, host: str, who: str, deliver: Deliver) -> None:
         try:
             peer = DecodePeer(accepted(end, self._secret, self._identity, who), who)
-        except RunsOther as error:
+        except Refused as error:
             self._log_once(host, error)
         except (RingKVError, OSError) as error:
             log.warning("%s", error)
@@ -81,7 +81,7 @@ class Listener:
             with self._lock:
                 self._open -= 1
 
-    def _log_once(self, host: str, error: RunsOther) -> None:
+    def _log_once(self, host: str, error: Refused) -> None:
         """Log a refusal, unless its host was refused for the same reason: a decode worker tries again and again."""
         with self._lock:
             is_new = (host, error.reason) not in self._refused

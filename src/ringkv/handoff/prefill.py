@@ -13,7 +13,7 @@ from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_worker import PrefillWorker
-from ringkv.ranks.rendezvous import key
+from ringkv.wire.handshake import key
 from ringkv.worker.process import BUILDER, STOPPING, imported
 
 

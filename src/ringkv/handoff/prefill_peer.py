@@ -15,11 +15,10 @@ from ringkv.base.failure import Failure, in_short
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import State, Transfer
-from ringkv.wire.link import InvalidMessage
+from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
 

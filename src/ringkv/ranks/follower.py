@@ -4,8 +4,8 @@ import logging
 import signal
 import sys
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from socket import socket
 
 from ringkv.base import log_lines
 from ringkv.base.config import EngineConfig
@@ -14,32 +14,25 @@ from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe, in_short
 from ringkv.machine.parent import exit_with_parent
 from ringkv.ranks import rendezvous
-from ringkv.ranks.links import Link, LinkClosed
-from ringkv.ranks.messages import Built, Hello, Lanes, Stop
+from ringkv.ranks.messages import Built, Lanes, Stop, link_of
+from ringkv.wire.link import Link, LinkClosed
 
 log = logging.getLogger(__name__)
 
 
-def main(connection: Connection, config: EngineConfig, timeout: float) -> None:
+def main(end: socket, config: EngineConfig, timeout: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
     _begin(config.rank.index)
-    _follow(Link(connection), config, timeout)
+    _follow(link_of(end), config, timeout)
 
 
 def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
     """Connect to the first rank, then run until `Stop`, or until it ends."""
     _begin(config.rank.index)
     try:
-        link = Link(rendezvous.connected(config.nodes))
+        link = rendezvous.connected(config)
     except RingKVError as error:
         sys.exit(f"ringkv: {error}")
-    link.send(Hello(config.rank.index, rendezvous.fingerprint(config)))
-    try:
-        reply = link.receive()
-    except LinkClosed:
-        sys.exit("ringkv: the first machine has ended")
-    if reply.refusal:
-        sys.exit(f"ringkv: {reply.refusal}")
     _follow(link, config, timeout)
 
 
@@ -51,7 +44,7 @@ def _begin(rank: int) -> None:
 
 def _follow(link: Link, config: EngineConfig, timeout: float) -> None:
     try:
-        descriptor = recv_handle(link.connection) if config.exchange == "memory" else None
+        descriptor = recv_handle(link) if config.exchange == "memory" else None
         engine = _built(link, config, descriptor, timeout)
         if engine is not None:
             _serve(link, engine)

@@ -13,9 +13,10 @@ from ringkv.base.failure import Failure, revive
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import RankEnded
 from ringkv.ranks import rendezvous
-from ringkv.ranks.links import CODEC, LinkClosed
 from ringkv.ranks.members import Member, accepted, end, started
-from ringkv.ranks.messages import Built, RankMessage, Stop
+from ringkv.ranks.messages import CODEC, Built, RankMessage, Stop
+from ringkv.wire.handshake import key
+from ringkv.wire.link import LinkClosed
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Group:
         self._members: list[Member] = []
         self._finalize = Finalize(self, _end, args=(self._members,), exitpriority=10)
         if config.nodes.count > 1:
-            rendezvous.key()  # refuse its absence before a process starts
+            key(rendezvous.PARAM)  # refuse its absence before a process starts
         try:
             self._members += started(config, descriptor, timeout)
             self._members += accepted(config, tell)
@@ -71,7 +72,7 @@ class Group:
                 member.link.send(message)
         self.check()
 
-    def receive_each(self) -> list[bytes]:
+    def receive_each(self) -> list[bytearray]:
         """Return the reply of each rank after the first to a verb that has one. Raises RankEnded.
 
         Only for ranks of this machine: of others, `_watch` takes a message for their end.
@@ -112,7 +113,7 @@ def _end(members: list[Member]) -> None:
     for member in members:
         with suppress(LinkClosed):
             member.link.send(Stop())
-        member.link.connection.close()
+        member.link.close()
     for member in members:
         if member.process:
             end(member.process)

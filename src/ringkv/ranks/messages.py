@@ -5,10 +5,15 @@ All ranks run the same verbs in the same order. A prompt's tokens are sent once,
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from socket import socket
+from typing import get_args
 
 from ringkv.base.engine import Engine, Packet, PrefillChunk, RankBytes
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.wire.codec import Codec
+from ringkv.wire.handshake import Hello, Welcome
+from ringkv.wire.link import Link
 
 Lanes = dict[int, Request]
 """The request whose prompt is in each lane."""
@@ -126,21 +131,6 @@ class Stop:
     """The end of a rank."""
 
 
-@dataclass(frozen=True)
-class HelloReply:
-    """The first rank's reply to a `Hello`. refusal: why the rank cannot join; "" if it can."""
-
-    refusal: str = ""
-
-
-@dataclass(frozen=True)
-class Hello:
-    """The first message of a rank of another machine."""
-
-    rank: int
-    fingerprint: str
-
-
 NO_BYTES = RankBytes(0, 0)
 
 
@@ -157,4 +147,10 @@ class Built:
 
 
 Verb = Begin | Prefill | Compress | Insert | Export | Restore | Sample | Forward | Leave | Release
-RankMessage = Verb | Stop | Hello | HelloReply | Built
+RankMessage = Verb | Stop | Built
+CODEC = Codec(Hello, Welcome, *get_args(RankMessage))
+
+
+def link_of(end: socket) -> Link:
+    """Return a rank's link. The entries of a slot may take many gigabytes, so a message may have any size."""
+    return Link(end, CODEC, largest=1 << 62)

@@ -38,7 +38,7 @@ class PacketParts:
         groups = tuple(group.in_slots for group in model.groups)
         return cls(groups, item_bytes(config.dtype), config.rank.count, config.capacity)
 
-    def merged(self, parts: Sequence[bytes | memoryview], live: Sequence[int]) -> memoryview:
+    def merged(self, parts: Sequence[bytes | bytearray | memoryview], live: Sequence[int]) -> memoryview:
         """Return the entries of one rank from those of each. live: live entries of each group.
 
         Raises ValueError for parts of another size.

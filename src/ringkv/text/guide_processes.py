@@ -18,13 +18,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from multiprocessing.connection import Connection
 
 from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
 from ringkv.text.grammar import check_text
 from ringkv.text.guide import CACHED_GRAMMARS, Tokens
 from ringkv.text.guide_messages import (
+    REPLIES,
+    VOCABULARY,
     Call,
     Ended,
     Failed,
@@ -35,10 +36,9 @@ from ringkv.text.guide_messages import (
     Reply,
     Try,
     Vocabulary,
-    decode_reply,
-    encode,
 )
 from ringkv.text.guide_server import BROKEN, MEMORY, OUT_OF_MEMORY
+from ringkv.wire.link import Link, LinkClosed
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
 SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
@@ -218,10 +218,10 @@ class _Crashed(InvalidRequest):
 
 
 class _Process:
-    """One guide process. It ends when this object is deleted, which closes the connection."""
+    """One guide process. It ends when this object is deleted, which closes the link."""
 
-    def __init__(self, connection: Connection, id: int) -> None:
-        self._connection, self._id = connection, id
+    def __init__(self, link: Link, id: int) -> None:
+        self._link, self._id = link, id
         self._lock = threading.Lock()
         self._numbers = count()
         self._dropped: list[int] = []
@@ -274,16 +274,14 @@ class _Process:
         return reply
 
     def _reply(self, call: Call) -> Reply:
-        with suppress(OSError):  # if the process has ended, the reply says so
-            self._connection.send_bytes(encode(call))
-        if not self._connection.poll(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
+        with suppress(LinkClosed):  # if the process has ended, the reply says so
+            self._link.send(call)
+        if not self._link.is_waiting(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
             self.end()
-        try:
-            if self._connection.poll(ENDING):
-                reply: Reply = decode_reply(self._connection.recv_bytes())
+        with suppress(LinkClosed):  # the program has ended too
+            if self._link.is_waiting(ENDING):
+                reply: Reply = self._link.receive()
                 return reply
-        except (EOFError, OSError):  # the program has ended too
-            pass
         return Ended(-signal.SIGKILL)
 
 
@@ -310,8 +308,7 @@ def _why_ended(call: Call, code: int) -> RingKVError:
 class _Program:
     """`guide_server` as a child process. It is started with the first grammar, and again if it has ended."""
 
-    def __init__(self, vocabulary: Callable[[], bytes]) -> None:
-        """vocabulary: returns the encoded `Vocabulary`."""
+    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
         self._vocabulary = vocabulary
         self._control: socket.socket | None = None
         self._stop: Callable[[], object] = bool  # stops what was started
@@ -327,18 +324,18 @@ class _Program:
 
     def _forked(self) -> _Process | None:
         ours, theirs = socket.socketpair()
-        connection = Connection(ours.detach())
+        link = Link(ours, REPLIES)
         try:
             with theirs:
                 self._control = self._control or self._start()
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            reply = decode_reply(connection.recv_bytes())
+            reply = link.receive()
             if isinstance(reply, Ready):
-                return _Process(connection, reply.process)
+                return _Process(link, reply.process)
         except BaseException as error:
             self._control = None
             self._stop()
-            if not isinstance(error, EOFError | OSError):
+            if not isinstance(error, LinkClosed | OSError):
                 raise
         return None
 
@@ -356,7 +353,7 @@ class _Program:
                 process_group=0,  # a terminal's signals are not for it
             )
         self._stop = weakref.finalize(self, _stop, ours, program)
-        Connection(os.dup(ours.fileno())).send_bytes(vocabulary)
+        Link(ours.dup(), VOCABULARY).send(vocabulary)
         return ours
 
 
@@ -369,6 +366,6 @@ def _stop(control: socket.socket, program: "subprocess.Popen[bytes]") -> None:
         program.wait()
 
 
-def _vocabulary(load: Callable[[], Tokens], vocab: int) -> bytes:
+def _vocabulary(load: Callable[[], Tokens], vocab: int) -> Vocabulary:
     tokenizer = load()
-    return encode(Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab))
+    return Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)

@@ -1,4 +1,4 @@
-"""Messages between our processes: their bytes, and the sockets that carry them.
+"""Messages between our processes: their bytes, the sockets that carry them, and the proof of a shared secret.
 
-Others import `codec`, `link` and `outbox`.
+Others import `codec`, `handshake`, `link` and `outbox`.
 """

@@ -113,6 +113,9 @@ class Link:
         """Free the socket. What was sent before still arrives."""
         self._end.close()
 
+    def __del__(self) -> None:
+        self._end.close()
+
     def _check(self, size: int) -> None:
         if size > self._largest:
             raise InvalidMessage(f"a message of {size:,} bytes; {self._largest:,} are allowed")
