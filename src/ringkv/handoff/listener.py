@@ -17,7 +17,7 @@ from ringkv.wire.link import InvalidMessage, LinkClosed
 log = logging.getLogger(__name__)
 
 RETRY = 0.1  # seconds before it accepts again after an error
-MOST = 64  # connections, those without a handshake included
+CONNECTIONS = 64  # at most, those without a handshake included
 
 Deliver = Callable[[DecodePeer, object], None]
 
@@ -58,7 +58,7 @@ class Listener:
                 self._closing.wait(RETRY)
                 continue
             with self._lock:
-                has_room = self._open < MOST
+                has_room = self._open < CONNECTIONS
                 self._open += has_room
             if has_room:
                 who = f"a peer at {Address(*where[:2])}"

@@ -86,13 +86,17 @@ class PrefillPeer:
     def load(self) -> int | None:
         """Prompt tokens that are requested and have not arrived; None if it is not connected."""
         with self._lock:
-            return None if self._link is None else sum(len(one.request.tokens) for one in self._transfers.values())
+            return (
+                None
+                if self._link is None
+                else sum(len(transfer.request.tokens) for transfer in self._transfers.values())
+            )
 
     def has_prompt_of(self, transfer: Transfer) -> bool:
         """Whether the same prompt is requested of it already, so that they can share a prefill."""
-        asked = transfer.request.tokens, transfer.request.salt
+        prompt = transfer.request.tokens, transfer.request.salt
         with self._lock:
-            return any((one.request.tokens, one.request.salt) == asked for one in self._transfers.values())
+            return any((other.request.tokens, other.request.salt) == prompt for other in self._transfers.values())
 
     def ask(self, transfer: Transfer) -> None:
         """Request a prefix. Raises PrefillUnavailable if the worker is not connected."""
@@ -105,8 +109,8 @@ class PrefillPeer:
     def drop(self, transfer: Transfer) -> None:
         """Cancel a transfer, whatever its state."""
         with self._lock:
-            was = transfer.state
-            if transfer.drop() and was is State.RESERVED and self._link:
+            before = transfer.state
+            if transfer.drop() and before is State.RESERVED and self._link:
                 self._link.send(Drop(transfer.number))
 
     def insert(self, transfer: Transfer) -> None:
@@ -123,17 +127,17 @@ class PrefillPeer:
         self._thread.join()
 
     def _run(self) -> None:
-        wait, said = 0.0, ""
+        wait, logged = 0.0, ""
         while not self._closing.wait(wait):
             try:
                 link = dialled(self.address, self._secret, self._identity)
             except (RingKVError, OSError) as error:  # OSError: this process has no descriptor left
-                if str(error) != said:
-                    log.warning("%s", said := str(error))
+                if str(error) != logged:
+                    log.warning("%s", logged := str(error))
                 wait = next_wait(wait, error)
                 continue
             log.warning("connected to the prefill worker at %s", self.address)
-            wait, said = self._follow(link), ""
+            wait, logged = self._follow(link), ""
 
     def _follow(self, link: Link) -> float:
         """Receive until the link ends. Returns the seconds to wait before the next one."""
@@ -160,7 +164,7 @@ class PrefillPeer:
         with self._lock:
             self._link, transfers = None, list(self._transfers.values())
             self._transfers.clear()
-            failed = [one for one in transfers if one.drop()]
+            failed = [transfer for transfer in transfers if transfer.drop()]
         if not self._closing.is_set():
             log.warning("%s; requests that failed there: %d", why, len(failed))
         failure = Failure("PrefillUnavailable", f"{why} before the prompt was prefilled; send the request again")

@@ -118,7 +118,7 @@ class PrefillWorker:
 
     def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
         transfer.drop()
-        peer.prefilled = deque(one for one in peer.prefilled if one.transfer is not transfer)
+        peer.prefilled = deque(waiting for waiting in peer.prefilled if waiting.transfer is not transfer)
         self._forget(peer, transfer)
 
     def _forget(self, peer: DecodePeer, transfer: Transfer) -> None:

@@ -76,16 +76,16 @@ class Costs:
         self._update(x, seconds)
 
     def _mean(self, x: list[float]) -> float:
-        return sum(max(weight, 0.0) * one for weight, one in zip(self._weights, x, strict=True))
+        return sum(max(weight, 0.0) * feature for weight, feature in zip(self._weights, x, strict=True))
 
     def _update(self, x: list[float], seconds: float) -> None:
         """One step of the filter: x is the measurement's row, the noise is relative."""
         variance = self._variance
         spread = [sum(a * b for a, b in zip(row, x, strict=True)) for row in variance]
         total = sum(a * b for a, b in zip(spread, x, strict=True)) + (NOISE * seconds) ** 2 + 1e-12
-        gain = [one / total for one in spread]
+        gain = [value / total for value in spread]
         error = seconds - sum(a * b for a, b in zip(self._weights, x, strict=True))
-        self._weights = [weight + one * error for weight, one in zip(self._weights, gain, strict=True)]
+        self._weights = [weight + step * error for weight, step in zip(self._weights, gain, strict=True)]
         for i, row in enumerate(variance):
             variance[i] = [value - gain[i] * other for value, other in zip(row, spread, strict=True)]
             variance[i][i] = min(1.0, variance[i][i] + (DRIFT * self._weights[i]) ** 2)
@@ -97,4 +97,4 @@ class Costs:
 
 
 def _features(work: Work) -> list[float]:
-    return [one * scale for one, scale in zip((1, *work), SCALE, strict=True)]
+    return [value * scale for value, scale in zip((1, *work), SCALE, strict=True)]

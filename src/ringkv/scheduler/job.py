@@ -15,11 +15,13 @@ from itertools import takewhile
 from ringkv.base.engine import Cached, Limits, PrefillChunk, chunks
 from ringkv.base.events import FinishReason, HeadUsage, KVUsage, Usage
 from ringkv.base.kv import BLOCK, KVChoice, Layout, Layouts
-from ringkv.base.messages import SlotState, StagedPrompt
+from ringkv.base.messages import SlotState
 from ringkv.base.page_counts import page_usage
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
 from ringkv.scheduler.drafts import Lookup
+
+OF_LAYOUT = ("sinks", "selected", "protected", "base", "ring", "again", "capacity")  # in `SlotState`
 
 
 @dataclass(eq=False)
@@ -67,7 +69,7 @@ class PendingPrompt:
 
     @cached_property
     def twin_key(self) -> bytes | None:
-        """Equal for prompts that may share one prefill; None for one that shares with nobody.
+        """Equal for prompts that may share a prefill; None for a prompt that shares with nobody.
 
         Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice, and so does a
         lane's size if the prompt is prefilled twice. A prompt that is longer than its lane is compacted for the choice.
@@ -211,15 +213,11 @@ class Job:
         )
 
 
-def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
+def common_tokens(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many leading tokens two prompts have in common, in whole blocks of the prefix store."""
-    shorter = min(len(one), len(other)) // BLOCK * BLOCK
-    blocks = range(0, shorter, BLOCK)
-    return next((at for at in blocks if one[at : at + BLOCK] != other[at : at + BLOCK]), shorter)
-
-
-def staged_prompt(prompt: PendingPrompt) -> StagedPrompt:
-    return StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled)
+    shorter = min(len(first), len(second)) // BLOCK * BLOCK
+    starts = range(0, shorter, BLOCK)
+    return next((start for start in starts if first[start : start + BLOCK] != second[start : start + BLOCK]), shorter)
 
 
 def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
@@ -233,12 +231,6 @@ def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
         prompt=prompt,
         seen=prompt + job.fed,
         live=layout.live(prompt + job.fed),
-        sinks=layout.sinks,
-        selected=layout.selected,
-        protected=layout.protected,
-        base=layout.base,
-        ring=layout.ring,
-        again=layout.again,
-        capacity=layout.capacity,
         bytes=limits.request_bytes,
+        **{name: getattr(layout, name) for name in OF_LAYOUT},
     )

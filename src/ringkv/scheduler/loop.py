@@ -105,11 +105,11 @@ class Loop:
         """
         self._scheduler.submit(request, *others)
         self._rests = False
-        for one in (request, *others):
-            self._watch.submit(one.id)
-            if one.timeout is not None:
-                self._scheduler.set_deadline(one.id, self._watch.now() + one.timeout)
-        return [event for one in (request, *others) for event in self._admit(one)]
+        for each in (request, *others):
+            self._watch.submit(each.id)
+            if each.timeout is not None:
+                self._scheduler.set_deadline(each.id, self._watch.now() + each.timeout)
+        return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request at any stage. Does nothing for one that is unknown or finished."""
@@ -177,7 +177,7 @@ class Loop:
         events: list[Event] = []
         for name, error in self._guided.finished():
             if error is None:
-                self._scheduler.release(name)
+                self._scheduler.hold(name, False)
             else:
                 events += self.fail(name, failure_of(name, error))
         return events
@@ -222,13 +222,13 @@ class Loop:
             return [event for chunk in work for event in self._fail_all(chunk.request, error)]
         if feed:
             self._watch.fed(since)
-        done = zip(work, slots, logprobs, strict=True)
-        return [event for one in done for event in self._prefilled(*one)]
+        chunks = zip(work, slots, logprobs, strict=True)
+        return [event for chunk in chunks for event in self._prefilled(*chunk)]
 
     def _prefilled(self, work: PrefillChunk, slot: int, logprobs: Sequence[TokenLogprob]) -> list[Event]:
         """Report a chunk, and insert the prompt after its last one."""
         sharing = self._scheduler.sharing(work.request) if logprobs else ()
-        scored: list[Event] = [Scored(one, tuple(logprobs)) for one in sharing]
+        scored: list[Event] = [Scored(request_id, tuple(logprobs)) for request_id in sharing]
         self._scheduler.passed(work)
         if not work.is_last:
             return scored

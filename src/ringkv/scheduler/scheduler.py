@@ -28,11 +28,11 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
-from ringkv.base.messages import Slots, Stats
+from ringkv.base.messages import Slots, StagedPrompt, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.job import Job, PendingPrompt, slot_state, staged_prompt
+from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeSlots, Lanes
 from ringkv.scheduler.packing import in_order, pack
 from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
@@ -87,7 +87,8 @@ class Scheduler:
     def slots(self) -> Slots:
         """Return what is held now: prompts in prefill, and the slots of running requests."""
         running = sorted(self._running.items())
-        return Slots(tuple(map(staged_prompt, self._staged)), tuple(slot_state(*one, self._limits) for one in running))
+        prompts = (StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled) for prompt in self._staged)
+        return Slots(tuple(prompts), tuple(slot_state(slot, job, self._limits) for slot, job in running))
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
@@ -108,38 +109,31 @@ class Scheduler:
 
         They wait as one prompt; as one for each choice if it is longer than its lane.
         """
-        for one in (request, *others):
-            both = ((r.tokens, r.salt, r.owner, r.priority, r.sampling.prompt_logprobs) for r in (one, request))
-            assert len(set(both)) == 1, "requests that are submitted together have one prompt, owner and priority"
-            choices = {self._kv(one), self._kv(request)}
-            assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), (
-                "turns=continue needs one choice for all"
-            )
-            if one.id in self._jobs:
-                raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
+        together = [(each, each.kv or self._default_kv) for each in (request, *others)]
+        shared = {
+            (each.tokens, each.salt, each.owner, each.priority, each.sampling.prompt_logprobs) for each, _ in together
+        }
+        assert len(shared) == 1, "requests that are submitted together have one prompt, owner and priority"
+        choices = {kv for _, kv in together}
+        assert len(choices) == 1 or all(kv.turns == "reread" for kv in choices), "turns=continue needs one choice"
+        used = next((each.id for each, _ in together if each.id in self._jobs), None)
+        if used is not None:
+            raise InvalidRequest(f"request id {used!r} is in use; choose another, or wait until it ends", "id")
         is_compacted = len(request.tokens) > self._limits.workspace.size
         prompts: dict[object, PendingPrompt] = {}
-        for one in (request, *others):
-            kv, new = self._kv(one), PendingPrompt(owner=request.owner, priority=request.priority)
-            prompt = prompts.setdefault(one.id if not self._prefills else kv if is_compacted else None, new)
-            self._jobs[one.id] = job = Job(one, kv, self._limits, prompt)
+        for each, kv in together:
+            new = PendingPrompt(owner=request.owner, priority=request.priority)
+            prompt = prompts.setdefault(each.id if not self._prefills else kv if is_compacted else None, new)
+            self._jobs[each.id] = job = Job(each, kv, self._limits, prompt)
             prompt.jobs.append(job)
         for prompt in prompts.values():
             prompt.arrival = next(self._arrivals)
             self._waiting.update(prompt)
 
-    def _kv(self, request: Request) -> KVChoice:
-        return request.kv or self._default_kv
-
-    def hold(self, request_id: str) -> None:
-        """Keep a request that was just submitted from taking a lane before `release`."""
+    def hold(self, request_id: str, is_held: bool = True) -> None:
+        """Keep a request that was just submitted from taking a lane, or no longer."""
         job = self._jobs[request_id]
-        job.is_held = True
-        self._waiting.update(job.prompt)
-
-    def release(self, request_id: str) -> None:
-        job = self._jobs[request_id]
-        job.is_held = False
+        job.is_held = is_held
         self._waiting.update(job.prompt)
 
     def set_deadline(self, request_id: str, when: float) -> None:
@@ -152,12 +146,7 @@ class Scheduler:
 
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
-        outcome = Outcome([], [])
-        for request_id in self._deadlines.due(now):
-            events, freed = self._expire(self._jobs[request_id])
-            outcome.events.extend(events)
-            outcome.freed.extend(freed)
-        return outcome
+        return Outcome.joined(map(self._expire, self._deadlines.due(now)))
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request at any stage. Does nothing for one that is unknown or finished."""
@@ -168,7 +157,7 @@ class Scheduler:
 
     def failed(self, request_id: str, failure: Failure) -> Outcome:
         """End a request with an error. Its entries are not saved for a later turn."""
-        freed = [Freed(one.slot) for one in self._leave(self._jobs[request_id])]
+        freed = [Freed(slot) for slot, _ in self._leave(self._jobs[request_id])]
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
@@ -182,7 +171,7 @@ class Scheduler:
         if begin and not self._prefills:
             return begin
         self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
-        if self._insert_is_due and self._may_add(self._insertion()):
+        if self._insert_is_due and self._may_insert():
             return self._insert()
         waits = not self._prefills or (self._running and (self._stalls or self._limits.rides))
         if not waits and (staged := self._stage(begin, feed=False)):
@@ -237,25 +226,22 @@ class Scheduler:
         if seconds is not None and self._fed:
             self._costs.observe(self._work, seconds)
         self._work, self._stalls, self._fed = Work(), False, False
-        outcome = Outcome([], [])
+        outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
             if job is not None and job.request.id == owner:
                 job.accept(len(run) - 1)
                 self._shares.serve(job.request.owner, len(run))
-                for sample in run:
-                    events, freed = self._take(job, sample)
-                    outcome.events.extend(events)
-                    outcome.freed.extend(freed)
+                outcomes += [self._take(job, sample) for sample in run]
         self._forward_is_due = True
-        return outcome
+        return Outcome.joined(outcomes)
 
     def _reserve(self) -> Begin | None:
         """Give waiting prompts a slot and a lane each, and return the Begin of one that is new in its lane.
 
         Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
         """
-        while len(self._free_slots) > self._needed() and (prompt := self._first_waiting()):
+        while len(self._free_slots) > self._slots_needed and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
             prompt.alike.clear()
             if (twin := self._twin(prompt)) is not None:
@@ -266,15 +252,21 @@ class Scheduler:
         new = next((prompt for prompt in self._staged if prompt.cached is None), None)
         return Begin(new.request, new.lane, new.entries) if new and new.lane is not None else None
 
-    def _needed(self) -> int:
-        """Count the slots for requests whose prompt is in a lane and who have none reserved."""
-        return sum(job.slot is None for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
+    @property
+    def _in_lanes(self) -> list[PendingPrompt]:
+        return [*self._staged, *self._shared]
+
+    @property
+    def _slots_needed(self) -> int:
+        """How many requests whose prompt is in a lane have no slot reserved."""
+        return sum(job.slot is None for prompt in self._in_lanes for job in prompt.jobs)
 
     def _first_waiting(self) -> PendingPrompt | None:
         """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short one may pass it."""
         if not self._waiting:
             return None
-        slots = self._slots_by_owner()
+        slots = Counter(job.request.owner for job in self._running.values())  # by owner, that it has or will have
+        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
         prompt = self._waiting.first(slots, self._shares, self._is_ready)
         if prompt is None or self._twin(prompt) or self._lanes.take(prompt):
             return prompt
@@ -288,23 +280,22 @@ class Scheduler:
         if self._key(prompt) is None or self._twin(prompt):
             return True
         # The last tokens are always prefilled, and a compacted lane stores nothing.
-        most = min(prompt.length, self._limits.workspace.size) - prompt.jobs[0].kv.window
-        return not any(self._will_cache(other, prompt, most) for other in self._staged)
-
-    @staticmethod
-    def _will_cache(other: PendingPrompt, prompt: PendingPrompt, most: int) -> bool:
-        """Whether one that is being prefilled will store blocks of another's first `most` tokens."""
-        if other.twin_key is None or other.request.salt != prompt.request.salt or other.prefilled >= most:
-            return False
-        return min(most, prompt.common(other)) // BLOCK * BLOCK > other.prefilled
+        usable = min(prompt.length, self._limits.workspace.size) - prompt.jobs[0].kv.window
+        return not any(
+            other.twin_key is not None
+            and other.request.salt == prompt.request.salt
+            and other.prefilled < usable
+            and min(usable, prompt.common(other)) // BLOCK * BLOCK > other.prefilled
+            for other in self._staged
+        )
 
     def _twin(self, prompt: PendingPrompt) -> PendingPrompt | None:
         """Return the prompt in a lane, being prefilled or prefilled, with the same tokens."""
         key = self._key(prompt)
         if key is None:
             return None
-        in_lanes = (other for other in (*self._staged, *self._shared) if other is not prompt and other.twin_key == key)
-        return next(in_lanes, None) or self._lanes.kept(key)
+        twins = (other for other in self._in_lanes if other is not prompt and other.twin_key == key)
+        return next(twins, None) or self._lanes.kept(key)
 
     def _key(self, prompt: PendingPrompt) -> bytes | None:
         """Return what is equal for prompts that may share a prefill; None without a prefix store."""
@@ -319,31 +310,19 @@ class Scheduler:
             job.prompt, job.shared = twin, twin.prefilled
         twin.jobs.extend(prompt.jobs)
 
-    def _slots_by_owner(self) -> Counter[str]:
-        """Count the slots that each owner has or will have: running requests, and those whose prompt has a lane."""
-        slots = Counter(job.request.owner for job in self._running.values())
-        slots.update(job.request.owner for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
-        return slots
-
-    def _may_add(self, work: Work) -> bool:
-        """Whether work that may wait fits beside what was done and what is due before the next tokens."""
+    def _may_insert(self) -> bool:
+        """Whether an insertion fits beside what was done since the last tokens."""
         if not self._running or not self._stalls:
             return True
-        return self._limits.packs and self._fits(self._work + work)
+        return self._limits.packs and self._fits(self._work + self._insertion_of(self._shared[0]))
 
     def _fits(self, work: Work) -> bool:
-        """Whether running requests may wait for so much work between two tokens."""
-        return not self._limits.max_step or self._costs.predict(work) <= self._longest_wait()
-
-    def _longest_wait(self) -> float:
-        """Return the seconds that running requests may wait for their next tokens beside prompts.
+        """Whether running requests may wait for so much work between two tokens.
 
         If feeding them takes most of `max_step`, prompts get as long again. Else they would hardly get on.
         """
-        return max(self._limits.max_step, 2 * self._costs.predict(self._feeding()))
-
-    def _insertion(self) -> Work:
-        return self._insertion_of(self._shared[0])
+        seconds = self._limits.max_step
+        return not seconds or self._costs.predict(work) <= max(seconds, 2 * self._costs.predict(self._feeding()))
 
     def _insertion_of(self, prompt: PendingPrompt) -> Work:
         return Work(ends=1, moved=min(prompt.length, self._limits.workspace.size))
@@ -452,15 +431,15 @@ class Scheduler:
         events.append(Finished(job.request.id, reason, job.usage()))
         return Outcome(events, self._leave(job))
 
-    def _expire(self, job: Job) -> Outcome:
-        request = job.request
+    def _expire(self, request_id: str) -> Outcome:
+        job = self._jobs[request_id]
         if job.sampled:
-            return self.cancel(request.id)
+            return self.cancel(request_id)
         text = (
-            f"the request had no token within its timeout of {request.timeout:.3g} s, beside {len(self._jobs) - 1:,} "
-            "others; send it again later, or with a longer timeout"
+            f"the request had no token within its timeout of {job.request.timeout:.3g} s, beside "
+            f"{len(self._jobs) - 1:,} others; send it again later, or with a longer timeout"
         )
-        return self.failed(request.id, Failure("DeadlineExceeded", text))
+        return self.failed(request_id, Failure("DeadlineExceeded", text))
 
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
@@ -475,20 +454,19 @@ class Scheduler:
         return [Freed(job.slot, job.resumable if self._prefills and self._decodes else ())]
 
     def _leave_prompt(self, job: Job) -> None:
-        """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""
+        """Remove a job from its prompt. During prefill the next job takes its slot.
+
+        The last job frees the lane, but a prompt that is prefilled is kept there for others like it.
+        """
         prompt = job.prompt
         prompt.jobs.remove(job)
-        if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
-            prompt.jobs[0].slot, job.slot = job.slot, None
-        if not prompt.jobs:
-            self._leave_lane(prompt)
-        self._waiting.update(prompt)
-
-    def _leave_lane(self, prompt: PendingPrompt) -> None:
-        """Free the lane of a prompt without requests; one that is prefilled is kept for others like it."""
-        if prompt in self._shared:
+        if prompt.jobs:
+            if prompt in self._staged and prompt.jobs[0].slot is None:
+                prompt.jobs[0].slot, job.slot = job.slot, None
+        elif prompt in self._shared:
             self._shared.remove(prompt)
             self._lanes.keep(prompt, self._key(prompt))
         elif prompt in self._staged:
             self._staged.remove(prompt)
             self._lanes.give(prompt)
+        self._waiting.update(prompt)

@@ -44,7 +44,7 @@ class Space:
     def give(self, first: int, count: int) -> None:
         """Free entries that were taken."""
         run = Run(first, first + count)
-        for other in [one for one in self._free if one.stop == run.first or one.first == run.stop]:
+        for other in [free for free in self._free if free.stop == run.first or free.first == run.stop]:
             self._free.remove(other)
             run = Run(min(run.first, other.first), max(run.stop, other.stop))
         insort(self._free, run)
