@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import uvicorn
 
@@ -41,8 +40,6 @@ FLUSH_AT_ONCE = 1  # the same after a second signal
 AGAIN = 0.1  # seconds between two aborts, for work that reaches the engine only after the deadline
 BACKLOG = 2048
 _INTERRUPTIONS = {signal.SIGINT: KeyboardInterrupt(), signal.SIGTERM: SystemExit(TERMINATED)}
-
-Action = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -123,27 +120,22 @@ async def _serve(
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
-        edge = options.edge
-        access = edge.access(str(listener.getsockname()[0]), longest)
+        edge, address = options.edge, listener.getsockname()
+        access = edge.access(str(address[0]), longest)
         app = make_app(loaded, options.origins, options.log, options.load, drain, access, options.telemetry)
-        text = welcome(loaded, listener.getsockname(), scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
+        text = welcome(loaded, address, scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
         server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines.cancel_all)
         _on_signals(server.stop)
-        await _until_either(server.serve([listener]), engines.given_up(), server.end)
+        serving, lost = asyncio.create_task(server.serve([listener])), asyncio.create_task(engines.given_up())
+        await asyncio.wait((serving, lost), return_when=asyncio.FIRST_COMPLETED)
+        if lost.done():
+            server.end()
+        lost.cancel()
+        await serving
         engines.grace = server.grace
         engines.raise_failure()
     finally:
         await engines.close()
-
-
-async def _until_either(serving: Coroutine[Any, Any, None], lost: Coroutine[Any, Any, object], end: Action) -> None:
-    """Run `serving` to its end; call `end` for that if `lost` returns first."""
-    server, loss = asyncio.create_task(serving), asyncio.create_task(lost)
-    await asyncio.wait((server, loss), return_when=asyncio.FIRST_COMPLETED)
-    if loss.done():
-        end()
-    loss.cancel()
-    await server
 
 
 def _template(config: EngineConfig) -> ChatTemplate | None:
@@ -198,7 +190,7 @@ class _Server(uvicorn.Server):
         on_status: Callable[[str], None],
         drain: Drain,
         drain_seconds: float,
-        abort: Action,
+        abort: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._ready, self._on_status, self._abort = ready, on_status, abort

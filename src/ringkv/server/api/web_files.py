@@ -5,7 +5,6 @@ the page reads does. The page loads nothing from elsewhere and runs no inline sc
 forbids both.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -46,7 +45,13 @@ NOT_BUILT = (
 def web_router(folder: Path = WEB) -> APIRouter:
     """Serve the files of a folder, which are read once: a name in a request is never a path."""
     router = APIRouter(include_in_schema=False)
-    page, assets = _page(folder), _assets(folder / "assets")
+    page = _page(folder)
+    files = sorted((folder / "assets").glob("*"))
+    assets = {
+        file.name: Response(file.read_bytes(), headers=FOR_EVER, media_type=TYPES[file.suffix])
+        for file in files
+        if file.is_file() and file.suffix in TYPES
+    }
 
     @router.api_route("/dashboard", methods=METHODS)
     @router.api_route("/", methods=METHODS)
@@ -67,13 +72,3 @@ def _page(folder: Path) -> Response:
     if not index.is_file():
         return PlainTextResponse(NOT_BUILT, 404, CHECKED)
     return Response(index.read_bytes(), headers=CHECKED, media_type=TYPES[index.suffix])
-
-
-def _assets(folder: Path) -> Mapping[str, Response]:
-    """Return the answer for each file by its name."""
-    files = sorted(folder.glob("*")) if folder.is_dir() else []
-    return {
-        file.name: Response(file.read_bytes(), headers=FOR_EVER, media_type=TYPES[file.suffix])
-        for file in files
-        if file.is_file() and file.suffix in TYPES
-    }

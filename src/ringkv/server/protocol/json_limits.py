@@ -4,7 +4,6 @@ Parsing takes time and memory by the value, and it holds the interpreter's lock 
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ringkv.base.errors import InvalidRequest
@@ -39,7 +38,8 @@ def most_values(text: bytes) -> int:
 def _count(text: bytes, limits: JSONLimits) -> None:
     depth = keys = 0
     values = 1
-    for token in _tokens(text):
+    for match in _TOKEN.finditer(text):
+        token = match[0]
         depth += (step := _DEEPER.get(token, 0))
         keys += token == b":"
         values += token == b"," or step > 0
@@ -49,7 +49,3 @@ def _count(text: bytes, limits: JSONLimits) -> None:
             raise InvalidRequest(f"the body has more than {limits.keys:,} keys; send fewer")
         if values > limits.values:
             raise InvalidRequest(f"the body has more than {limits.values:,} values; send several requests")
-
-
-def _tokens(text: bytes) -> Iterator[bytes]:
-    return (found[0] for found in _TOKEN.finditer(text))

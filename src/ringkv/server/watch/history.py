@@ -38,16 +38,13 @@ class Totals:
 
     @classmethod
     def of(cls, serving: Serving) -> "Totals":
-        own, server, engine = serving.metrics, serving.metrics.server, serving.engine.metrics()
+        metrics, engine = serving.metrics, serving.engine.metrics()
         return cls(
+            **metrics.server.totals(),
             prompt_tokens=engine.prefilled,
-            output_tokens=own.times.tokens,
-            requests=server.requests,
-            invalid=server.invalid,
-            errors=server.errors,
-            rejected=server.rejections,
-            evicted=own.count("kv_evicted_tokens"),
-            cancelled=own.count("requests_cancelled"),
+            output_tokens=metrics.times.tokens,
+            evicted=metrics.count("kv_evicted_tokens"),
+            cancelled=metrics.count("requests_cancelled"),
             step=engine.step,
         )
 
