@@ -127,8 +127,8 @@ class ChatTemplate:
         if first.get("role") != SYSTEM or not text:
             return 0
         prompt = self.prompt(messages, tokenizer, **options)
-        found = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
-        return 0 if found < 0 else len(tokenizer.encode_prompt(prompt.upto(found + len(text))))
+        start = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
+        return 0 if start < 0 else len(tokenizer.encode_prompt(prompt.upto(start + len(text))))
 
     def _content_start(
         self,
@@ -145,7 +145,7 @@ class ChatTemplate:
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
         other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options).text
         pairs = enumerate(zip(rendered, other, strict=False))
-        return next((place for place, (one, another) in pairs if one != another), len(rendered))
+        return next((place for place, (left, right) in pairs if left != right), len(rendered))
 
     def _literals(self, tokenizer: Tokenizer) -> Literals:
         if tokenizer not in self._of_tokenizer:
@@ -153,7 +153,7 @@ class ChatTemplate:
         return self._of_tokenizer[tokenizer]
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
-        """Return the tool template if there are tools and it exists, else the default, else the first."""
+        """Return the tool template if there are tools and it exists, else the default, else the first template."""
         name = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
         return self._templates.get(name) or next(iter(self._templates.values()))
 
@@ -180,15 +180,13 @@ def _in_config(directory: Path) -> dict[str, str]:
     if not template:
         return {}
     named = template if isinstance(template, list) else [{"name": DEFAULT, "template": template}]
-    if not all(map(_is_named_template, named)):
+    if not all(
+        isinstance(item, dict) and {type(item.get("name")), type(item.get("template"))} == {str} for item in named
+    ):
         raise BadWeights(
             f"{path} has a chat_template that is neither a text nor a list of names and templates; correct it"
         )
-    return {one["name"]: one["template"] for one in named}
-
-
-def _is_named_template(one: Any) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "template"))
+    return {item["name"]: item["template"] for item in named}
 
 
 @lru_cache(maxsize=16)

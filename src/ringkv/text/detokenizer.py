@@ -23,18 +23,15 @@ class Detokenizer:
         """Return the text that `token` completes; it may be empty."""
         if token in self._skipped:
             return ""
-        whole = self._pieces.text(token) if self._is_between else None
-        text = self._decode(self._pieces[token]) if whole is None else whole
+        text = self._pieces.text(token) if self._is_between else None
+        if text is None:
+            text = self._utf8.decode(self._pieces[token])
+            self._is_between = not self._utf8.getstate()[0]
         return self._stripped(text) if self._strip else text
 
     def finish(self) -> str:
         """Return the rest: replacement characters for an incomplete code point."""
         return self._stripped(self._utf8.decode(b"", final=True))
-
-    def _decode(self, piece: bytes) -> str:
-        text = self._utf8.decode(piece)
-        self._is_between = not self._utf8.getstate()[0]
-        return text
 
     def _stripped(self, text: str) -> str:
         """Remove up to `_strip` spaces from the start of the whole text."""

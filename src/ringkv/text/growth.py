@@ -50,7 +50,7 @@ def of_format(text: Any, *values: Any) -> int:
             "it formats a text with a width over 9,999 or one that is computed; use a smaller width"
         )
     fields = shown.count("%") + shown.count("{")
-    return len(text) + fields * max((_length(one) for one in _flat(values)), default=0)
+    return len(text) + fields * max((_length(value) for value in _flat(values)), default=0)
 
 
 def _of_join(separator: Any, items: Any = ()) -> int:
@@ -66,7 +66,7 @@ def of_replace(text: Any, old: Any = "", new: Any = "", count: Any = None) -> in
 
 def _of_split(text: Any, separator: Any = None, *_: Any) -> int:
     separators = (separator,) if isinstance(separator, type(text)) and separator else (" ", "\n", "\t")
-    counted: int = sum(text.count(one) for one in separators) if isinstance(text, str) else len(text)
+    counted: int = sum(map(text.count, separators)) if isinstance(text, str) else len(text)
     return OBJECT * (counted + 1)
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
@@ -39,6 +40,8 @@ from ringkv.text.guide_messages import (
 )
 from ringkv.text.guide_server import BROKEN, MEMORY, OUT_OF_MEMORY
 from ringkv.wire.link import Link, LinkClosed
+
+T = TypeVar("T")
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
 SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
@@ -72,7 +75,7 @@ class GuideProcesses:
 
     def check(self, grammar: str) -> None:
         """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
-        self._check(grammar, _Check(grammar))
+        self._check(_Check(grammar))
 
     def check_soon(self, grammar: str) -> "Future[None]":
         """Check a grammar in a thread, until `give_up`. The future's error is that of `check`; Draining after `close`.
@@ -88,7 +91,7 @@ class GuideProcesses:
                 seconds,
             )
         check = _Check(grammar)
-        future = self._executor.submit(self._check_until_ended, check)
+        future = self._executor.submit(self._check, check)
         self._unchecked[future] = check
         future.add_done_callback(lambda _: self._unchecked.pop(future, None))
         if self._is_closed:  # perhaps before `close` could see this check
@@ -107,26 +110,30 @@ class GuideProcesses:
         for check in tuple(self._unchecked.values()):
             check.end()
 
-    def _check_until_ended(self, check: "_Check") -> None:
+    def _check(self, check: "_Check") -> None:
+        """Raise InvalidRequest for a grammar that is refused, and Draining if the check is ended."""
+        grammar, known = check.grammar, None
         try:
             if not (self._is_closed or check.has_ended):
-                return self._check(check.grammar, check)
+                check_text(grammar)
+                with self._lock:
+                    known = self._refusals.pop(grammar, None)
+                known = known or (self._try(grammar, check),)
+                self._keep(self._refusals, grammar, known, CACHED_CHECKS)
         except RingKVError:
             if not check.has_ended:
                 raise
-        raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
-
-    def _check(self, grammar: str, check: "_Check") -> None:
-        check_text(grammar)
-        with self._lock:
-            known = self._refusals.pop(grammar, None)
-        known = known or (self._try(grammar, check),)
-        with self._lock:
-            self._refusals[grammar] = known
-            while len(self._refusals) > CACHED_CHECKS:
-                self._refusals.popitem(last=False)
+        if known is None:
+            raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
         if known[0]:
             raise revive(known[0])
+
+    def _keep(self, recent: "OrderedDict[str, T]", grammar: str, value: T, limit: int) -> None:
+        """Keep a value for a grammar. The least recently used leaves if there are more than `limit`."""
+        with self._lock:
+            recent[grammar] = value
+            while len(recent) > limit:
+                recent.popitem(last=False)
 
     def __call__(self, grammar: str) -> "RemoteGuide":
         """Return the grammar's guide.
@@ -155,10 +162,7 @@ class GuideProcesses:
             process = self._processes.pop(grammar, None)
         if process is None or process.has_ended:
             process = self._program.fork()
-        with self._lock:
-            self._processes[grammar] = process
-            while len(self._processes) > CACHED_GRAMMARS:
-                self._processes.popitem(last=False)
+        self._keep(self._processes, grammar, process, CACHED_GRAMMARS)
         return process
 
 

@@ -72,14 +72,15 @@ class TokenPieces:
     def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "TokenPieces":
         """Build from the tokenizer's decoder. Raises UnsupportedModel for a decoder of neither family."""
         special = frozenset(id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
-        steps = list(_steps(tokenizer))
-        kinds = {step["type"] for step in steps}
-        if kinds == {"ByteLevel"}:
+        steps = list(steps_of(tokenizer.decoder))
+        types = {step["type"] for step in steps}
+        if types == {"ByteLevel"}:
             return cls(tokenizer.id_to_token, spell_byte_level, special)
-        if "ByteFallback" in kinds and kinds <= {"ByteFallback", "Replace", "Fuse", "Strip"}:
-            return cls(tokenizer.id_to_token, _speller(steps), special, _stripped(steps), EACH_BYTE)
+        if "ByteFallback" in types and types <= {"ByteFallback", "Replace", "Fuse", "Strip"}:
+            stripped = sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
+            return cls(tokenizer.id_to_token, _speller(steps), special, stripped, EACH_BYTE)
         raise UnsupportedModel(
-            f"{name} decodes with {'+'.join(sorted(kinds)) or 'no decoder'}; "
+            f"{name} decodes with {'+'.join(sorted(types)) or 'no decoder'}; "
             "ringkv reads ByteLevel (GPT-2, Llama 3, Qwen) and ByteFallback (SentencePiece) tokenizers"
         )
 
@@ -115,18 +116,11 @@ def _speller(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
     return spell
 
 
-def _stripped(steps: list[dict[str, Any]]) -> int:
-    return sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
-
-
-def _steps(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
-    """Yield the decoder's steps, with sequences flattened."""
-    if tokenizer.decoder is not None:
-        yield from _flat(json.loads(tokenizer.decoder.__getstate__()))
-
-
-def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if step["type"] != "Sequence":
-        yield step
-    for inner in step.get("decoders", ()):
-        yield from _flat(inner)
+def steps_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normaliser, pre-tokeniser or decoder, with sequences flattened; none for None."""
+    pending = [] if part is None else [json.loads(part.__getstate__())]
+    while pending:
+        step = pending.pop(0)
+        if step["type"] != "Sequence":
+            yield step
+        pending[:0] = [inner for name in ("normalizers", "pretokenizers", "decoders") for inner in step.get(name, ())]

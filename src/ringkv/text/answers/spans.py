@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
+from ringkv.text.answers.parts import AnswerPart, Reasoning, ToolCall
 
 THINK, END_OF_THINK = "<think>", "</think>"
 
@@ -81,8 +81,3 @@ def to_json(value: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(value)
     return text
-
-
-def unparsed(span: MarkedSpan, text: str) -> Content:
-    """Return an invalid span as content, with its marks."""
-    return Content(span.begin + text + span.end)
