@@ -11,13 +11,14 @@ from time import monotonic
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Engine, Packet
 from ringkv.base.events import Event, Failed, Finished, Scored
+from ringkv.base.failure import Failure
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.prefill_peer import Arrived, Lost, Scores
+from ringkv.handoff.prefill_peer import Arrived
 from ringkv.handoff.prefill_peers import PrefillPeers
 from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop
@@ -78,7 +79,7 @@ class DecodeLoop(Loop):
         """Copy a prefix from its peer's buffer to its slot."""
         arrived = self._prefixes.pop(request.id)
         prefix, raw = arrived.prefix, arrived.raw
-        self._peers.insert(arrived)
+        self._peers.insert(request.id)
         try:
             entries, logits = raw[: prefix.entries], raw[prefix.entries :]
             packet = Packet(request, prefix.layouts, prefix.seen, prefix.sampled, entries, logits)
@@ -93,16 +94,20 @@ class DecodeLoop(Loop):
 
     def _take_news(self) -> Iterator[Event]:
         while news := self._peers.next_news():
-            match news:
-                case Arrived(transfer, prefix) if self._peers.is_asked(transfer):
-                    self._prefixes[transfer.request.id] = news
-                    self.arrived(transfer.request, Cached(prefix.cached, prefix.cached))
-                case Arrived():
-                    news.done()
-                case Scores(transfer, logprobs) if self._peers.is_asked(transfer):
-                    yield Scored(transfer.request.id, logprobs)
-                case Lost(transfer, failure) if self._peers.is_asked(transfer):
-                    yield from self.fail(transfer.request.id, failure)
+            transfer, what = news
+            if transfer is None or not self._peers.is_asked(transfer):
+                if isinstance(what, Arrived):
+                    what.done()
+                continue
+            request = transfer.request
+            match what:
+                case Arrived(prefix):
+                    self._prefixes[request.id] = what
+                    self.arrived(request, Cached(prefix.cached, prefix.cached))
+                case Failure():
+                    yield from self.fail(request.id, what)
+                case tuple():
+                    yield Scored(request.id, what)
 
     def _drop(self, request_id: str) -> None:
         """Cancel the prefix of a request, whatever its state, if it has one."""

@@ -6,8 +6,8 @@ slot. So a cancelled slot may be taken at once, and memory does not depend on ho
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event, Lock, Semaphore, Thread
+from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
 from ringkv.base.events import TokenLogprob
@@ -26,36 +26,22 @@ FIRST, LONGEST = 0.1, 5.0  # seconds before it connects again; they double with 
 REFUSED = 30.0  # the longest if the worker refuses, which takes a person to change
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A prefix in its peer's buffer. `done` frees the buffer."""
 
-    transfer: Transfer
     prefix: Prefix
     raw: memoryview
     done: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Scores:
-    transfer: Transfer
-    logprobs: tuple[TokenLogprob, ...]
+class News(NamedTuple):
+    """What has happened to a transfer; None for both if a worker is connected or lost, so that the loop reports it.
 
+    what: the prefix, log-probabilities of its prompt, or why it will not arrive.
+    """
 
-@dataclass(frozen=True)
-class Lost:
-    """The prefix will not arrive."""
-
-    transfer: Transfer
-    failure: Failure
-
-
-@dataclass(frozen=True)
-class Linked:
-    """A worker is connected, or one is lost. It lets the loop report how many there are."""
-
-
-News = Arrived | Scores | Lost | Linked
+    transfer: Transfer | None = None
+    what: Arrived | tuple[TokenLogprob, ...] | Failure | None = None
 
 
 def next_wait(wait: float, error: Exception) -> float:
@@ -143,7 +129,7 @@ class PrefillPeer:
         """Receive until the link ends. Returns the seconds to wait before the next one."""
         with self._lock:
             self._link = link
-        self._deliver(Linked())
+        self._deliver(News())
         wait, why = FIRST, "was lost"
         try:
             while not self._closing.is_set():
@@ -169,18 +155,18 @@ class PrefillPeer:
             log.warning("%s; requests that failed there: %d", why, len(failed))
         failure = Failure("PrefillUnavailable", f"{why} before the prompt was prefilled; send the request again")
         for transfer in failed:
-            self._deliver(Lost(transfer, failure))
-        self._deliver(Linked())
+            self._deliver(News(transfer, failure))
+        self._deliver(News())
 
     def _take(self, link: Link, message: object) -> None:
         """Handle a message. Raises InvalidMessage for one that is not due."""
         match message:
             case PromptScored(number, logprobs):
                 if (transfer := self._awaited(number)).state is State.RESERVED:
-                    self._deliver(Scores(transfer, logprobs))
+                    self._deliver(News(transfer, logprobs))
             case PromptFailed(number, kind, text, param):
                 if self._end(transfer := self._awaited(number)):
-                    self._deliver(Lost(transfer, Failure(kind, text, param)))
+                    self._deliver(News(transfer, Failure(kind, text, param)))
             case PromptDropped(number):
                 if (transfer := self._awaited(number)).state is not State.DROPPED:
                     raise InvalidMessage("a prefix that was not cancelled was dropped")
@@ -223,6 +209,6 @@ class PrefillPeer:
                 transfer.to(State.ACKNOWLEDGED)
         link.send(Received(transfer.number))
         if is_wanted:
-            self._deliver(Arrived(transfer, prefix, raw, self._is_free.release))
+            self._deliver(News(transfer, Arrived(prefix, raw, self._is_free.release)))
         else:
             self._is_free.release()

@@ -11,7 +11,7 @@ from ringkv.base.errors import PrefillUnavailable
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.prefill_peer import Arrived, News, PrefillPeer
+from ringkv.handoff.prefill_peer import News, PrefillPeer
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import Transfer
 
@@ -57,14 +57,14 @@ class PrefillPeers:
             peer, transfer = asked
             peer.drop(transfer)
 
-    def insert(self, arrived: Arrived) -> None:
-        """Note that a prefix that is still asked for is inserted now."""
-        peer, transfer = self._asked.pop(arrived.transfer.request.id)
+    def insert(self, request_id: str) -> None:
+        """Note that the prefix of a request is inserted now."""
+        peer, transfer = self._asked.pop(request_id)
         peer.insert(transfer)
 
-    def is_asked(self, transfer: Transfer) -> bool:
+    def is_asked(self, transfer: Transfer | None) -> bool:
         """Whether a request still waits for this transfer."""
-        return self._asked.get(transfer.request.id, (None, None))[1] is transfer
+        return transfer is not None and self._asked.get(transfer.request.id, (None, None))[1] is transfer
 
     def next_news(self) -> News | None:
         """Return what arrived next; None if nothing has."""

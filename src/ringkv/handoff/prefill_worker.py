@@ -27,15 +27,13 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGED_WITHIN = 60.0  # seconds; a decode worker that takes longer is stuck, and keeps slots from others
 LOOK_EVERY = 5.0  # seconds
 
-Asked = tuple[DecodePeer, Transfer]
-
 
 class PrefillWorker:
     def __init__(self, engine: Engine, fingerprint: str, clock: Clock = monotonic) -> None:
         self._loop, self._fingerprint = Loop(engine, clock=clock, park=self._prefilled), fingerprint
         self._now = clock
         self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
-        self._asked: dict[str, Asked] = {}  # by request id in the loop
+        self._asked: dict[str, tuple[DecodePeer, Transfer]] = {}  # by request id in the loop
         self._peers: set[DecodePeer] = set()
         self._ends = False
 
@@ -57,7 +55,6 @@ class PrefillWorker:
         self._take_messages(waits)
         self._report(self._loop.step())
         self._send()
-        self._cut_off_stuck()
 
     @property
     def requests(self) -> int:
@@ -75,16 +72,24 @@ class PrefillWorker:
                     self._take(*item)
 
     def _take(self, peer: DecodePeer, message: object) -> None:
-        """Handle a message. The link of a peer that sends one that is not due ends, and the peer is lost then."""
+        """Handle a message. After a message that is not due the link ends, and the peer is lost then."""
         match message:
-            case None:
-                self._lose(peer)
+            case None:  # the peer is lost
+                peer.sending = None
+                for transfer in list(peer.transfers.values()):
+                    self._end(peer, transfer)
+                self._peers.discard(peer)
             case Ask(number) if number not in peer.transfers:
                 self._ask(peer, message)
             case Drop(number):
-                self._drop(peer, number)
+                transfer = peer.transfers.get(number)
+                if transfer and transfer.state is State.RESERVED:  # a prefix that is sent will be acknowledged
+                    self._end(peer, transfer)
+                    peer.link.send(PromptDropped(number))
             case Received(number) if peer.sending and peer.sending.number == number:
-                self._free(peer, peer.sending)
+                peer.sending.to(State.ACKNOWLEDGED)
+                self._forget(peer, peer.sending)
+                peer.sending = None
             case _:
                 peer.link.shut()
 
@@ -95,26 +100,6 @@ class PrefillWorker:
         self._asked[request_id] = peer, transfer
         # Its timeout ends it at the decode worker, which then drops it.
         self._report(self._loop.submit(replace(ask.request, id=request_id, timeout=None)))
-
-    def _drop(self, peer: DecodePeer, number: int) -> None:
-        """Drop a prefix that is not sent yet. One that is, will be acknowledged."""
-        transfer = peer.transfers.get(number)
-        if transfer is not None and transfer.state is State.RESERVED:
-            self._end(peer, transfer)
-            peer.link.send(PromptDropped(number))
-
-    def _free(self, peer: DecodePeer, transfer: Transfer) -> None:
-        """Free the slot of a prefix that has arrived."""
-        transfer.to(State.ACKNOWLEDGED)
-        peer.sending = None
-        self._forget(peer, transfer)
-
-    def _lose(self, peer: DecodePeer) -> None:
-        """Drop all that a lost peer has requested."""
-        peer.sending = None
-        for transfer in list(peer.transfers.values()):
-            self._end(peer, transfer)
-        self._peers.discard(peer)
 
     def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
         transfer.drop()
@@ -143,14 +128,10 @@ class PrefillWorker:
                     peer.link.send(PromptFailed(transfer.number, kind, text, param))
 
     def _send(self) -> None:
-        """Send each peer the next prefix, if none is on the way to it."""
+        """Send each peer the next prefix, if none is on the way to it. End the link if it does not acknowledge it."""
         for peer in self._peers:
             if peer.prefilled and peer.sending is None:
                 self._export(peer, *peer.prefilled.popleft())
-
-    def _cut_off_stuck(self) -> None:
-        """End the links of peers that do not acknowledge a prefix. They are lost then, as others are."""
-        for peer in self._peers:
             if peer.sending and self._now() - peer.since > ACKNOWLEDGED_WITHIN:
                 log.warning("%s has not acknowledged a prefix for %g s; it is cut off", peer.name, ACKNOWLEDGED_WITHIN)
                 peer.since = inf

@@ -11,7 +11,7 @@ from ringkv.base import log_lines
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, RankBytes
 from ringkv.base.errors import RingKVError
-from ringkv.base.failure import describe, in_short
+from ringkv.base.failure import Failure, describe, in_short
 from ringkv.machine.parent import exit_with_parent
 from ringkv.ranks import rendezvous
 from ringkv.ranks.messages import Built, Lanes, Stop, link_of
@@ -58,12 +58,12 @@ def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: fl
     try:
         engine = build_part(config, descriptor, timeout)
     except RingKVError as error:
-        failure = describe(error)
-        link.send(Built(failure.kind, f"rank {config.rank.index}: {error}"))
+        link.send(Built(describe(error)._replace(message=f"rank {config.rank.index}: {error}")))
         return None
     except Exception as error:
         log.exception("the rank could not start")
-        link.send(Built("EngineDied", f"rank {config.rank.index} could not start ({in_short(error)}); see its log"))
+        text = f"rank {config.rank.index} could not start ({in_short(error)}); see its log"
+        link.send(Built(Failure("EngineDied", text)))
         return None
     limits = engine.limits
     link.send(Built(bytes=RankBytes(limits.held_bytes, limits.slot_bytes)))

@@ -9,7 +9,7 @@ from multiprocessing.util import Finalize
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import RankBytes
-from ringkv.base.failure import Failure, revive
+from ringkv.base.failure import revive
 from ringkv.base.progress import Progress
 from ringkv.base.ranks import RankEnded
 from ringkv.ranks import rendezvous
@@ -44,18 +44,18 @@ class Group:
 
     def wait_until_built(self) -> list[RankBytes]:
         """Wait until every rank is ready; return the bytes of each. Raises the error of one that is not."""
-        found = []
+        sizes = []
         for member in self._members:
             try:
                 built = member.link.receive()
             except LinkClosed:
                 raise RankEnded(f"rank {member.index} of {self._count} {member.ending()}; see its log") from None
             assert isinstance(built, Built)
-            if built.kind:
-                raise revive(Failure(built.kind, built.message))
-            found.append(built.bytes)
+            if built.failure:
+                raise revive(built.failure)
+            sizes.append(built.bytes)
         threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
-        return found
+        return sizes
 
     def send(self, message: RankMessage) -> None:
         """Send a message to every rank. Raises RankEnded."""

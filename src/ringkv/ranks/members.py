@@ -52,8 +52,8 @@ def started(config: EngineConfig, descriptor: int | None, timeout: float) -> Ite
     """Start the other ranks of the first machine. descriptor: of the memory that they share; None over a network."""
     for index in config.nodes.local(config.rank.count)[1:]:
         ours, theirs = socketpair()
-        own = placement.of_rank(config, index)
-        process = get_context("spawn").Process(target=main, args=(theirs, own, timeout), name=f"ringkv-rank-{index}")
+        placed = placement.of_rank(config, index)
+        process = get_context("spawn").Process(target=main, args=(theirs, placed, timeout), name=f"ringkv-rank-{index}")
         process.start()
         theirs.close()
         assert process.pid is not None

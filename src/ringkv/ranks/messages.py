@@ -9,6 +9,7 @@ from socket import socket
 from typing import get_args
 
 from ringkv.base.engine import Engine, Packet, PrefillChunk, RankBytes
+from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.wire.codec import Codec
@@ -131,19 +132,12 @@ class Stop:
     """The end of a rank."""
 
 
-NO_BYTES = RankBytes(0, 0)
-
-
 @dataclass(frozen=True)
 class Built:
-    """A rank's last message: its engine is ready or failed.
+    """A rank's last message: its engine is ready, or why it could not be built. bytes: of its cache."""
 
-    kind, message: of a `base.failure.Failure`; "" if ready. bytes: of its cache.
-    """
-
-    kind: str = ""
-    message: str = ""
-    bytes: RankBytes = NO_BYTES
+    failure: Failure | None = None
+    bytes: RankBytes = RankBytes(0, 0)  # noqa: RUF009 - frozen
 
 
 Verb = Begin | Prefill | Compress | Insert | Export | Restore | Sample | Forward | Leave | Release

@@ -19,9 +19,9 @@ def run(config: EngineConfig, timeout: float) -> None:
     key(rendezvous.PARAM)  # refuse its absence before a process starts
     processes = {}
     for index in config.nodes.local(config.rank.count):
-        own = placement.of_rank(replace(config, exchange="network"), index)
+        placed = placement.of_rank(replace(config, exchange="network"), index)
         process = get_context("spawn").Process(
-            target=main_of_another_machine, args=(own, timeout), name=f"ringkv-rank-{index}"
+            target=main_of_another_machine, args=(placed, timeout), name=f"ringkv-rank-{index}"
         )
         process.start()
         processes[process.sentinel] = index, process

@@ -55,7 +55,7 @@ def _dialled(nodes: Nodes, timeout: float) -> socket.socket:
 
 def fingerprint(config: EngineConfig) -> str:
     """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
-    nothing, kind = Path(), config.device.partition(":")[0]
+    nothing, device = Path(), config.device.partition(":")[0]
     shared = replace(
         config,
         model_dir=nothing,
@@ -63,7 +63,7 @@ def fingerprint(config: EngineConfig) -> str:
         threads=0,
         rank=config.rank.at(0),
         nodes=ONE_NODE,
-        device=kind,
+        device=device,
         prefill=(),
     )
     return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()

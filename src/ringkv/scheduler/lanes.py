@@ -31,7 +31,7 @@ class Lanes:
         entries = self._entries(prompt)
         if not (self.free and self._may_have(entries, beside)):
             return False
-        while not (self._free and self._has(entries, beside)):
+        while not (self._free and (self._space is None or self._space.fits(entries, beside))):
             self.give(self._kept.popitem(last=False)[1])
         prompt.lane = heappop(self._free)
         if self._space:
@@ -51,9 +51,6 @@ class Lanes:
 
     def _entries(self, prompt: PendingPrompt) -> int:
         return max(lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs)
-
-    def _has(self, entries: int, beside: bool) -> bool:
-        return self._space is None or self._space.fits(entries, beside)
 
     def _may_have(self, entries: int, beside: bool) -> bool:
         """Whether so many entries in a row are free once the kept prompts have left."""

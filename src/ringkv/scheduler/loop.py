@@ -254,24 +254,18 @@ class Loop:
 
     def _settle(self, outcome: Outcome) -> list[Event]:
         self._rests &= not outcome.events
-        counted = [self._counted(event) for event in outcome.events]
+        events = []
+        for event in outcome.events:
+            slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
+            if slot is not None and (pages := self.engine.recalled(slot)) is not None and isinstance(event, Finished):
+                event = event.with_recalled(pages)
+            events.append(self._watch.timed(event))
         for slot, seen in outcome.freed:
             if seen:
-                self._leave(slot, seen)
+                try:
+                    self.engine.leave(slot, seen)
+                except Exception as error:  # the request is finished
+                    log.error("a conversation could not be saved for its next turn", exc_info=error)
             self.engine.release(slot)
-        events = [self._watch.timed(event) for event in counted]
         self._watch.end(events)
         return self._guided.end(events)
-
-    def _counted(self, event: Event) -> Event:
-        """Return an event, and if it ends a request also the pages that its slot has recalled."""
-        slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
-        pages = None if slot is None else self.engine.recalled(slot)
-        return event if pages is None or not isinstance(event, Finished) else event.with_recalled(pages)
-
-    def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
-        """Save a conversation. An error is only logged, because the request is finished."""
-        try:
-            self.engine.leave(slot, seen)
-        except Exception as error:
-            log.error("a conversation could not be saved for its next turn", exc_info=error)

@@ -86,8 +86,6 @@ class Stopwatch:
                 self._submitted.pop(event.request_id, None)
                 self._times.pop(event.request_id, None)
                 if (started := self._started.pop(event.request_id, None)) is not None:
-                    self._serve(self.now() - started)
-
-    def _serve(self, seconds: float) -> None:
-        before = self.metrics.service
-        self.metrics = replace(self.metrics, service=before + RECENT * (seconds - before) if before else seconds)
+                    seconds, before = self.now() - started, self.metrics.service
+                    service = before + RECENT * (seconds - before) if before else seconds
+                    self.metrics = replace(self.metrics, service=service)

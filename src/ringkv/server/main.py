@@ -29,9 +29,8 @@ from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
-from ringkv.worker.engines import Engines
 from ringkv.worker.process import BUILDER
-from ringkv.worker.supervisor import RestartPolicy
+from ringkv.worker.supervisor import RestartPolicy, Supervisor
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DRAIN_SECONDS = 30.0
@@ -110,11 +109,12 @@ async def _serve(
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
-    engines, drain = Engines(), Drain()
+    engines, drain, grace = list[Supervisor](), Drain(), GRACE
     try:
         for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
             start = partial(EngineClient.start, model.config, builder=options.builder)
-            await engines.start(model.names[0], start, options.restart, on_progress)
+            client = await start(on_progress=on_progress)
+            engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
         loaded = [
             LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
@@ -124,18 +124,22 @@ async def _serve(
         access = edge.access(str(address[0]), longest)
         app = make_app(loaded, options.origins, options.log, options.load, drain, access, options.telemetry)
         text = welcome(loaded, address, scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
-        server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines.cancel_all)
+        server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines)
         _on_signals(server.stop)
-        serving, lost = asyncio.create_task(server.serve([listener])), asyncio.create_task(engines.given_up())
-        await asyncio.wait((serving, lost), return_when=asyncio.FIRST_COMPLETED)
-        if lost.done():
+        serving = asyncio.create_task(server.serve([listener]))
+        lost = [asyncio.create_task(engine.given_up()) for engine in engines]
+        await asyncio.wait((serving, *lost), return_when=asyncio.FIRST_COMPLETED)
+        if any(task.done() for task in lost):
             server.end()
-        lost.cancel()
+        for task in lost:
+            task.cancel()
         await serving
-        engines.grace = server.grace
-        engines.raise_failure()
+        grace = server.grace
+        for engine in engines:
+            if engine.failure:
+                raise engine.failure
     finally:
-        await engines.close()
+        await asyncio.gather(*(engine.close(grace) for engine in engines))
 
 
 def _template(config: EngineConfig) -> ChatTemplate | None:
@@ -190,10 +194,10 @@ class _Server(uvicorn.Server):
         on_status: Callable[[str], None],
         drain: Drain,
         drain_seconds: float,
-        abort: Callable[[], None],
+        engines: Sequence[Supervisor],
     ) -> None:
         super().__init__(config)
-        self._ready, self._on_status, self._abort = ready, on_status, abort
+        self._ready, self._on_status, self._engines = ready, on_status, engines
         self._drain, self._drain_seconds = drain, drain_seconds
         self._draining: asyncio.Task[None] | None = None
         self.grace = GRACE  # seconds that the engine has to end
@@ -223,7 +227,8 @@ class _Server(uvicorn.Server):
         await self._drain.finished()
         self.should_exit = True
         while self._drain.running:
-            self._abort()
+            for engine in self._engines:
+                engine.cancel_all()
             await asyncio.sleep(AGAIN)
 
     @contextlib.contextmanager

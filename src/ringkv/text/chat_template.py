@@ -106,7 +106,9 @@ class ChatTemplate:
         """
         given: dict[str, Any] = {"tools": tools, "variables": variables}
         given["messages"] = [plain(message, n) for n, message in enumerate(messages)]
-        literals = Literals(()) if parse_special else self._literals(tokenizer)
+        if tokenizer not in self._of_tokenizer:
+            self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
+        literals = Literals(()) if parse_special else self._of_tokenizer[tokenizer]
         try:
             marked, mark = literals.mark(given)
         except RecursionError as error:
@@ -146,11 +148,6 @@ class ChatTemplate:
         other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options).text
         pairs = enumerate(zip(rendered, other, strict=False))
         return next((place for place, (left, right) in pairs if left != right), len(rendered))
-
-    def _literals(self, tokenizer: Tokenizer) -> Literals:
-        if tokenizer not in self._of_tokenizer:
-            self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
-        return self._of_tokenizer[tokenizer]
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
         """Return the tool template if there are tools and it exists, else the default, else the first template."""

@@ -70,15 +70,6 @@ def _of_split(text: Any, separator: Any = None, *_: Any) -> int:
     return OBJECT * (counted + 1)
 
 
-def _of_lines(text: Any, *_: Any) -> int:
-    lines: int = text.count("\n" if isinstance(text, str) else b"\n") + 1
-    return OBJECT * lines
-
-
-def _of_expandtabs(text: Any, size: Any = 8) -> int:
-    return len(text) * max(1, size) if isinstance(size, int) else 0
-
-
 def _of_translate(text: Any, table: Any = ()) -> int:
     longest = max(map(_length, table.values()), default=1) if isinstance(table, Mapping) else 1
     return len(text) * longest
@@ -92,8 +83,8 @@ METHODS: Mapping[str, Callable[..., int]] = {
     "format_map": of_format,
     "split": _of_split,
     "rsplit": _of_split,
-    "splitlines": _of_lines,
-    "expandtabs": _of_expandtabs,
+    "splitlines": lambda text, *_: OBJECT * (text.count("\n" if isinstance(text, str) else b"\n") + 1),
+    "expandtabs": lambda text, size=8: len(text) * max(1, size) if isinstance(size, int) else 0,
     "translate": _of_translate,
 }
 

@@ -22,22 +22,9 @@ from typing import TypeVar
 
 from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
+from ringkv.text import guide_messages as messages
 from ringkv.text.grammar import check_text
 from ringkv.text.guide import CACHED_GRAMMARS, Tokens
-from ringkv.text.guide_messages import (
-    REPLIES,
-    VOCABULARY,
-    Call,
-    Ended,
-    Failed,
-    Make,
-    Mask,
-    Next,
-    Ready,
-    Reply,
-    Try,
-    Vocabulary,
-)
 from ringkv.text.guide_server import BROKEN, MEMORY, OUT_OF_MEMORY
 from ringkv.wire.link import Link, LinkClosed
 
@@ -149,7 +136,7 @@ class GuideProcesses:
         process = self._program.fork()
         check.run(process)
         try:
-            process.call(Try(self._masking, process.make(grammar, self._compiling)))
+            process.call(messages.Try(self._masking, process.make(grammar, self._compiling)))
         except _Crashed:
             raise
         except InvalidRequest as error:
@@ -238,12 +225,12 @@ class _Process:
     def make(self, grammar: str, seconds: float) -> int:
         """Make a guide and return its number."""
         number = next(self._numbers)
-        self.call(Make(seconds, number, grammar, self._take_dropped()))
+        self.call(messages.Make(seconds, number, grammar, self._take_dropped()))
         return number
 
-    def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> Mask:
-        mask = self.call(Next(seconds, guide, taken, left, self._take_dropped()))
-        assert isinstance(mask, Mask)
+    def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> messages.Mask:
+        mask = self.call(messages.Next(seconds, guide, taken, left, self._take_dropped()))
+        assert isinstance(mask, messages.Mask)
         return mask
 
     def drop(self, guide: int) -> None:
@@ -261,7 +248,7 @@ class _Process:
         with suppress(ProcessLookupError):
             os.kill(self._id, signal.SIGKILL)
 
-    def call(self, call: Call) -> Reply:
+    def call(self, call: messages.Call) -> messages.Reply:
         """Return the reply. Raises the error that it carries, or why the process ended.
 
         That is InvalidRequest if the grammar exceeds a limit, else RequestFailed.
@@ -270,26 +257,26 @@ class _Process:
             if self._failure:
                 raise self._failure
             reply = self._reply(call)
-            if isinstance(reply, Ended):
+            if isinstance(reply, messages.Ended):
                 self._failure = _why_ended(call, reply.code)
                 raise self._failure
-        if isinstance(reply, Failed):
+        if isinstance(reply, messages.Failed):
             raise revive(reply.failure)
         return reply
 
-    def _reply(self, call: Call) -> Reply:
+    def _reply(self, call: messages.Call) -> messages.Reply:
         with suppress(LinkClosed):  # if the process has ended, the reply says so
             self._link.send(call)
         if not self._link.is_waiting(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
             self.end()
         with suppress(LinkClosed):  # the program has ended too
             if self._link.is_waiting(ENDING):
-                reply: Reply = self._link.receive()
+                reply: messages.Reply = self._link.receive()
                 return reply
-        return Ended(-signal.SIGKILL)
+        return messages.Ended(-signal.SIGKILL)
 
 
-def _why_ended(call: Call, code: int) -> RingKVError:
+def _why_ended(call: messages.Call, code: int) -> RingKVError:
     if code == -signal.SIGPROF:
         return InvalidRequest(
             f"the grammar is too large or ambiguous: {call.purpose} takes more than {call.seconds:g} s; simplify it",
@@ -312,7 +299,7 @@ def _why_ended(call: Call, code: int) -> RingKVError:
 class _Program:
     """`guide_server` as a child process. It is started with the first grammar, and again if it has ended."""
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
+    def __init__(self, vocabulary: Callable[[], messages.Vocabulary]) -> None:
         self._vocabulary = vocabulary
         self._control: socket.socket | None = None
         self._stop: Callable[[], object] = bool  # stops what was started
@@ -328,13 +315,13 @@ class _Program:
 
     def _forked(self) -> _Process | None:
         ours, theirs = socket.socketpair()
-        link = Link(ours, REPLIES)
+        link = Link(ours, messages.REPLIES)
         try:
             with theirs:
                 self._control = self._control or self._start()
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
             reply = link.receive()
-            if isinstance(reply, Ready):
+            if isinstance(reply, messages.Ready):
                 return _Process(link, reply.process)
         except BaseException as error:
             self._control = None
@@ -357,7 +344,7 @@ class _Program:
                 process_group=0,  # a terminal's signals are not for it
             )
         self._stop = weakref.finalize(self, _stop, ours, program)
-        Link(ours.dup(), VOCABULARY).send(vocabulary)
+        Link(ours.dup(), messages.VOCABULARY).send(vocabulary)
         return ours
 
 
@@ -370,6 +357,6 @@ def _stop(control: socket.socket, program: "subprocess.Popen[bytes]") -> None:
         program.wait()
 
 
-def _vocabulary(load: Callable[[], Tokens], vocab: int) -> Vocabulary:
+def _vocabulary(load: Callable[[], Tokens], vocab: int) -> messages.Vocabulary:
     tokenizer = load()
-    return Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)
+    return messages.Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)

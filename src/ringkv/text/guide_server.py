@@ -17,21 +17,8 @@ from time import thread_time
 
 from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe
+from ringkv.text import guide_messages as messages
 from ringkv.text.guide import STACK, Guides, TokenGuide
-from ringkv.text.guide_messages import (
-    CALLS,
-    VOCABULARY,
-    Call,
-    Done,
-    Ended,
-    Failed,
-    Make,
-    Mask,
-    Next,
-    Ready,
-    Reply,
-    Try,
-)
 from ringkv.wire.link import Link, LinkClosed
 
 MEMORY = 128 << 20  # bytes that one grammar may take, besides the stack
@@ -45,14 +32,14 @@ def main(descriptor: int) -> None:
     children: dict[int, Link] = {}
     signal.signal(signal.SIGCHLD, lambda *_: _report(children))
     control = socket.socket(fileno=descriptor)
-    vocabulary = Link(control.dup(), VOCABULARY).receive()
+    vocabulary = Link(control.dup(), messages.VOCABULARY).receive()
     guides = Guides(lambda: vocabulary, vocabulary.size)
     guides.load()
     while True:
         sent, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not sent:
             return
-        link = Link(socket.socket(fileno=descriptors[0]), CALLS)
+        link = Link(socket.socket(fileno=descriptors[0]), messages.CALLS)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until the child is known
         child = os.fork()
         if child == 0:
@@ -69,7 +56,7 @@ def _report(children: dict[int, Link]) -> None:
     with suppress(ChildProcessError):  # none is left
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             with closing(children.pop(ended[0])) as link, suppress(LinkClosed):
-                link.send(Ended(os.waitstatus_to_exitcode(ended[1])))
+                link.send(messages.Ended(os.waitstatus_to_exitcode(ended[1])))
 
 
 def _child(link: Link, guides: Guides) -> None:
@@ -79,7 +66,7 @@ def _child(link: Link, guides: Guides) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic's message may quote a grammar
         _limit_memory()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        link.send(Ready(os.getpid()))
+        link.send(messages.Ready(os.getpid()))
         _serve(link, guides)
     except (LinkClosed, OSError):
         status = 0
@@ -97,26 +84,26 @@ def _serve(link: Link, guides: Guides) -> None:
         try:
             reply = _reply(call, guides, made)
         except RingKVError as error:
-            reply = Failed(describe(error))
+            reply = messages.Failed(describe(error))
         signal.setitimer(signal.ITIMER_PROF, 0)
         link.send(reply)
 
 
-def _reply(call: Call, guides: Guides, made: dict[int, TokenGuide]) -> Reply:
+def _reply(call: messages.Call, guides: Guides, made: dict[int, TokenGuide]) -> messages.Reply:
     began = thread_time()  # the process's own is coarse while a timer runs, and masks need no other thread
     match call:
-        case Make():
+        case messages.Make():
             _drop(call.dropped, made)
             made[call.guide] = guides(call.grammar)
-        case Try():
+        case messages.Try():
             guides.try_out(made[call.guide])
-        case Next():
+        case messages.Next():
             _drop(call.dropped, made)
             guide = made[call.guide]
             for token in call.taken:
                 guide.take(token)
-            return Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
-    return Done()
+            return messages.Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
+    return messages.Done()
 
 
 def _drop(guides: tuple[int, ...], made: dict[int, TokenGuide]) -> None:

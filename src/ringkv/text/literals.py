@@ -34,7 +34,8 @@ class Literals:
 
         A text that ends with the beginning of a literal is marked too: another may follow that completes it.
         """
-        if not self._first or not any(map(self._is_affected, _texts(values))):
+        first = self._first
+        if not first or not any(first.search(text) or self._ends_in_beginning(text) for text in _texts(values)):
             return values, ""
         mark = next(char for char in map(chr, PRIVATE_USE) if not any(char in text for text in _texts(values)))
         return self._marked(values, mark), mark
@@ -49,9 +50,6 @@ class Literals:
             length += len(part)
         text = "".join(parts)
         return PromptText(text, tuple(place for place in dict.fromkeys(breaks) if self._divides(text, place)))
-
-    def _is_affected(self, text: str) -> bool:
-        return bool(self._first and self._first.search(text)) or self._ends_in_beginning(text)
 
     def _ends_in_beginning(self, text: str) -> bool:
         ends = range(1, min(self._longest, len(text) + 1))

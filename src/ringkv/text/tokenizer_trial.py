@@ -24,8 +24,9 @@ def fault(path: Path, passed: Path) -> str | None:
     passed: the folder of digests of files that passed. Writes to it if it can.
     """
     mark = passed / hashlib.sha256(path.read_bytes()).hexdigest()
-    if _exists(mark):
-        return None
+    with suppress(OSError):  # a folder above it that this user may not enter
+        if mark.exists():
+            return None
     command = [sys.executable, "-P", __file__, str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     status = subprocess.run(
@@ -38,13 +39,6 @@ def fault(path: Path, passed: Path) -> str | None:
             folders.make(passed)
             mark.touch()
     return None
-
-
-def _exists(mark: Path) -> bool:
-    try:
-        return mark.exists()
-    except OSError:  # a folder above it that this user may not enter
-        return False
 
 
 def _reason(number: int) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import atexit
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
@@ -20,31 +20,13 @@ from socket import socket, socketpair
 from threading import Thread
 from typing import Any, get_args
 
-from ringkv.base import progress
+from ringkv.base import messages, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import (
-    Cancel,
-    EngineMessage,
-    EngineMetrics,
-    Events,
-    Fatal,
-    FetchKept,
-    Kept,
-    KeptTokens,
-    Progress,
-    Ready,
-    Shutdown,
-    Slots,
-    Stats,
-    Submit,
-    ToEngine,
-    Watch,
-)
 from ringkv.base.request import Request
 from ringkv.wire.codec import Codec
 from ringkv.wire.link import LARGEST, LinkClosed
@@ -58,7 +40,7 @@ RequestGroups = Sequence[Sequence[Request]]
 log = logging.getLogger(__name__)
 
 GRACE = 5.0  # seconds in which the engine may end by itself
-FROM_ENGINE = Codec(*(set(get_args(EngineMessage)) - set(get_args(ToEngine))))
+FROM_ENGINE = Codec(*(set(get_args(messages.EngineMessage)) - set(get_args(messages.ToEngine))))
 
 
 class EngineClient:
@@ -72,14 +54,14 @@ class EngineClient:
         self._link = QueuedLink(end, FROM_ENGINE)
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[Ready] = self._loop.create_future()
+        self._ready: asyncio.Future[messages.Ready] = self._loop.create_future()
         self._death: Failure | None = None
         self._ended = asyncio.Event()
-        self._stats = Stats(0, 0, 0, 0)
-        self._metrics = EngineMetrics()
-        self._slots = Slots()
+        self._stats = messages.Stats(0, 0, 0, 0)
+        self._metrics = messages.EngineMetrics()
+        self._slots = messages.Slots()
         self._numbers = count()
-        self._fetched: dict[int, asyncio.Future[KeptTokens | None]] = {}  # what is awaited, by number
+        self._fetched: dict[int, asyncio.Future[messages.KeptTokens | None]] = {}  # what is awaited, by number
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, Inbox] = {}
         self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
@@ -109,7 +91,7 @@ class EngineClient:
             raise
         client.limits, client.default_kv = ready.limits, ready.default_kv
         connected = 0 if config.prefill else None  # until its first stats arrive
-        client._stats = Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes, connected)
+        client._stats = messages.Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes, connected)
         return client
 
     @property
@@ -127,34 +109,34 @@ class EngineClient:
         assert self._death is not None
         return self._death
 
-    def stats(self) -> Stats:
+    def stats(self) -> messages.Stats:
         """Return the engine's latest stats."""
         return self._stats
 
-    def metrics(self) -> EngineMetrics:
+    def metrics(self) -> messages.EngineMetrics:
         """Return what the engine has measured, as of its latest message."""
         return self._metrics
 
     def watch(self, on: bool) -> None:
         """Let the engine send what it holds, or no longer."""
-        self._slots = Slots()
-        self._link.send(Watch(on))
+        self._slots = messages.Slots()
+        self._link.send(messages.Watch(on))
 
-    def slots(self) -> Slots:
+    def slots(self) -> messages.Slots:
         """Return what the engine holds, as of its latest message; nothing unless it is watched."""
         return self._slots
 
-    async def kept(self, name: str) -> KeptTokens | None:
+    async def kept(self, name: str) -> messages.KeptTokens | None:
         """Return which prompt tokens a request with `trace` kept; None if the engine does not remember it.
 
         name: its id, without that of an HTTP request. Raises `EngineDied`.
         """
         self._raise_if_dead()
         number = next(self._numbers)
-        answer: asyncio.Future[KeptTokens | None] = self._loop.create_future()
+        answer: asyncio.Future[messages.KeptTokens | None] = self._loop.create_future()
         self._fetched[number] = answer
         try:
-            self._link.send(FetchKept(number, name))
+            self._link.send(messages.FetchKept(number, name))
             return await answer
         finally:
             del self._fetched[number]
@@ -172,22 +154,21 @@ class EngineClient:
                 async for events in batches:
                     yield events
         finally:
-            self._cancel(inbox)
+            self._cancel(inbox.running)
 
     def cancel(self, request_id: str) -> None:
         """End a request; its stream gets Finished with reason "abort". Ignores ids that are unknown or finished."""
         if request_id in self._streams:
-            self._link.send(Cancel(request_id))
+            self._link.send(messages.Cancel(request_id))
 
     def cancel_all(self) -> None:
         """End every request with the tokens that it has."""
-        for request_id in list(self._streams):
-            self.cancel(request_id)
+        self._cancel(list(self._streams))
 
     async def close(self, grace: float = GRACE) -> None:
         """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
         self._die(Failure("EngineDied", "the engine was shut down; start it again to continue"))
-        self._link.send(Shutdown())
+        self._link.send(messages.Shutdown())
         await asyncio.to_thread(self._reader.join, grace)
         if self._reader.is_alive():
             self._process.kill()
@@ -201,38 +182,45 @@ class EngineClient:
         duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
         if duplicate is not None:
             raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        for encoded in [_bounded(FROM_ENGINE.encode(Submit(tuple(group)))) for group in groups]:
-            self._link.send_bytes(encoded)
+        encoded = [FROM_ENGINE.encode(messages.Submit(tuple(group))) for group in groups]
+        if (size := max(map(len, encoded), default=0)) > LARGEST:
+            raise InvalidRequest(
+                f"the prompt and its settings take {size:,} bytes for all answers, the engine takes {LARGEST:,}; "
+                "shorten the prompt, or request fewer answers",
+                "prompt",
+            )
+        for message in encoded:
+            self._link.send_bytes(message)
         inbox = Inbox(ids)
         self._streams.update(dict.fromkeys(ids, inbox))
         return inbox
 
-    def _cancel(self, inbox: Inbox) -> None:
-        for request_id in inbox.running:
+    def _cancel(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
             self.cancel(request_id)
 
-    def _receive(self, message: EngineMessage) -> None:
+    def _receive(self, message: messages.EngineMessage) -> None:
         match message:
-            case Events():
+            case messages.Events():
                 self._deliver(message)
-            case Stats():
+            case messages.Stats():
                 self._stats = message
-            case EngineMetrics():
+            case messages.EngineMetrics():
                 self._metrics = message
-            case Slots():
+            case messages.Slots():
                 self._slots = message
-            case Kept(number, found):
+            case messages.Kept(number, tokens):
                 if (answer := self._fetched.get(number)) and not answer.done():
-                    answer.set_result(found)
-            case Progress(done, total, what):
+                    answer.set_result(tokens)
+            case messages.Progress(done, total, what):
                 self._on_progress(done, total, what)
-            case Ready():
+            case messages.Ready():
                 if not self._ready.done():
                     self._ready.set_result(message)
-            case Fatal(kind, text):
+            case messages.Fatal(kind, text):
                 self._die(Failure(kind, text))
 
-    def _deliver(self, events: Events) -> None:
+    def _deliver(self, events: messages.Events) -> None:
         woken: dict[Inbox, None] = {}  # a set that keeps its order
         for event in events:
             inbox = self._streams.get(event.request_id)
@@ -244,7 +232,7 @@ class EngineClient:
                 del self._streams[event.request_id]
         for inbox in woken:
             if inbox.wake():
-                self._cancel(inbox)
+                self._cancel(inbox.running)
 
     def _die(self, failure: Failure) -> None:
         """Record why the engine ended, and end all streams. Only the first call has an effect."""
@@ -293,17 +281,6 @@ def _exit_message(exit_code: int | None) -> str:
     if exit_code == -signal.SIGKILL:
         return "the engine process was killed (SIGKILL); if memory ran out, give it fewer slots or a smaller budget"
     return f"the engine process ended (exit status {exit_code}); see its log"
-
-
-def _bounded(encoded: bytes) -> bytes:
-    """Return a message that is not too large. Raises `InvalidRequest`."""
-    if len(encoded) > LARGEST:
-        raise InvalidRequest(
-            f"the prompt and its settings take {len(encoded):,} bytes for all answers, the engine takes "
-            f"{LARGEST:,}; shorten the prompt, or request fewer answers",
-            "prompt",
-        )
-    return encoded
 
 
 @contextmanager

@@ -114,7 +114,9 @@ def responses_router(models: Models) -> APIRouter:
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
         refuse_unsupported(body, UNSUPPORTED_HERE)
-        _refuse_other_names(body)
+        for name, here in NAMES_HERE.items():
+            if (body.model_extra or {}).get(name) is not None:
+                raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
         rendered = await asyncio.to_thread(_render, serving, body)
         grammar = await grammar_of(serving, http, body)
         builder = MessageBuilder(rendered.constrained_by(grammar).reader())
@@ -129,12 +131,6 @@ def responses_router(models: Models) -> APIRouter:
         return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
 
     return router
-
-
-def _refuse_other_names(body: ResponsesBody) -> None:
-    for name, here in NAMES_HERE.items():
-        if (body.model_extra or {}).get(name) is not None:
-            raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
 
 
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:

@@ -45,7 +45,10 @@ NOT_BUILT = (
 def web_router(folder: Path = WEB) -> APIRouter:
     """Serve the files of a folder, which are read once: a name in a request is never a path."""
     router = APIRouter(include_in_schema=False)
-    page = _page(folder)
+    index_file = folder / "index.html"
+    page: Response = PlainTextResponse(NOT_BUILT, 404, CHECKED)
+    if index_file.is_file():
+        page = Response(index_file.read_bytes(), headers=CHECKED, media_type=TYPES[index_file.suffix])
     files = sorted((folder / "assets").glob("*"))
     assets = {
         file.name: Response(file.read_bytes(), headers=FOR_EVER, media_type=TYPES[file.suffix])
@@ -65,10 +68,3 @@ def web_router(folder: Path = WEB) -> APIRouter:
         return assets[name]
 
     return router
-
-
-def _page(folder: Path) -> Response:
-    index = folder / "index.html"
-    if not index.is_file():
-        return PlainTextResponse(NOT_BUILT, 404, CHECKED)
-    return Response(index.read_bytes(), headers=CHECKED, media_type=TYPES[index.suffix])

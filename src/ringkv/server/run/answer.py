@@ -133,22 +133,18 @@ async def chunks(
     With `include_usage` each chunk has `usage: null`, as OpenAI's do, or the usage so far.
     """
     envelope = Envelope(formatter.head(formatter.chunk_object))
+    rest: JSON = {"usage": None} if options.include_usage else {}
 
     def event(index: int, output: TokenOutput) -> bytes:
         counter.add(index, output)
-        return envelope.event(formatter.choice(index, output), _usage_so_far(counter, options))
+        usage = {"usage": counter.usage()} if options.continuous_usage_stats else rest
+        return envelope.event(formatter.choice(index, output), usage)
 
     async with aclosing(outputs):
         async for batch in outputs:
             yield b"".join([event(index, output) for index, output in batch])
     if options.include_usage:
         yield envelope.event(None, {"usage": formatter.usage(counter.usage())})
-
-
-def _usage_so_far(counter: UsageCounter, options: StreamOptions) -> JSON:
-    if options.continuous_usage_stats:
-        return {"usage": counter.usage()}
-    return {"usage": None} if options.include_usage else {}
 
 
 class Envelope:

@@ -11,7 +11,7 @@ from ringkv.base.request import Request
 
 
 class EngineChannel(Protocol):
-    """`EngineClient` and `Supervisor` of `worker` implement it; tests have one inside the process."""
+    """`EngineClient` and `Supervisor` of `worker` implement it, and describe it; tests have one in their process."""
 
     limits: Limits
     default_kv: KVChoice
@@ -20,34 +20,16 @@ class EngineChannel(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]:
-        """Yield the events of requests as they arrive, several at a time. Each request's last is Finished or Failed.
+    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]: ...
 
-        The requests of a group share one prompt. Closing the generator cancels the requests. Raises `EngineDied` if the
-        engine ends meanwhile, `EngineRestarting` if there is none now, and `TooSlow`, after it has cancelled the
-        requests, if too many events wait to be read.
-        """
-        ...
-
-    def cancel(self, request_id: str) -> None:
-        """End a request; its stream gets Finished with reason "abort". Unknown and finished requests are ignored."""
-        ...
+    def cancel(self, request_id: str) -> None: ...
 
     def stats(self) -> Stats: ...
 
     def metrics(self) -> EngineMetrics: ...
 
-    def watch(self, on: bool) -> None:
-        """Let the engine say what its slots hold, or no longer."""
-        ...
+    def watch(self, on: bool) -> None: ...
 
-    def slots(self) -> Slots:
-        """Return what the engine holds, at most a second old; nothing unless it is watched."""
-        ...
+    def slots(self) -> Slots: ...
 
-    async def kept(self, name: str) -> KeptTokens | None:
-        """Return which prompt tokens a request with `trace` kept; None if the engine does not remember it.
-
-        name: its id, without that of the HTTP request. Raises `EngineDied` if the engine ends meanwhile.
-        """
-        ...
+    async def kept(self, name: str) -> KeptTokens | None: ...

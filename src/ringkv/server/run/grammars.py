@@ -102,17 +102,11 @@ def _schema(value: Any, field: str) -> str:
     return grammar.json_schema(schema, field)
 
 
-def _choice(value: Any, field: str) -> str:
-    if not all(isinstance(text, str) for text in value):
-        raise InvalidRequest(f"{field} must be a list of strings", field)
-    return grammar.choice(value, field)
-
-
 Build = Callable[[Any, str], str]
 KINDS: Mapping[str, tuple[type | tuple[type, ...], Build]] = {
     "json": ((dict, str, bool), _schema),
     "json_object": (bool, lambda value, field: grammar.json_object()),
     "regex": (str, grammar.regex),
-    "choice": (list, _choice),
+    "choice": (list, grammar.choice),
     "grammar": (str, grammar.lark_or_gbnf),
 }

@@ -58,7 +58,11 @@ class EngineCollector(Collector):
             for index, rank in enumerate(serving.engine.limits.rank_bytes):
                 ranks.add_metric([model, str(index)], rank.held)
         yield ranks
-        yield from families(CounterMetricFamily, COUNTERS, {model: _counts(each) for model, each in served.items()})
+        counts = {
+            model: (serving.engine.metrics().not_finite, serving.engine.restarts, serving.metrics.times.tokens)
+            for model, serving in served.items()
+        }
+        yield from families(CounterMetricFamily, COUNTERS, counts)
         for field, (name, help_) in HISTOGRAMS.items():
             yield histograms(
                 name, help_, {model: getattr(each.engine.metrics(), field) for model, each in served.items()}
@@ -87,11 +91,6 @@ def _state(serving: Serving) -> Sequence[float]:
         admission.tokens,
         admission.limits.tokens,
     )
-
-
-def _counts(serving: Serving) -> Sequence[float]:
-    """Return the values of `COUNTERS`."""
-    return serving.engine.metrics().not_finite, serving.engine.restarts, serving.metrics.times.tokens
 
 
 def histograms(name: str, help_: str, values: Mapping[str, Histogram]) -> Metric:
