@@ -188,7 +188,7 @@ def test_an_id_is_refused_until_its_request_has_ended():
 
 
 def test_a_stream_that_nobody_reads_ends_at_its_bound_and_frees_its_slot_at_once(monkeypatch):
-    monkeypatch.setattr("ringkv.worker.inbox.MOST_UNREAD", 50)
+    monkeypatch.setattr("ringkv.worker.client.UNREAD", 50)
 
     async def main():
         async with engine() as client, aclosing(client.submit([[request("a", max_tokens=LONG)]])) as stream:

@@ -2,22 +2,56 @@
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
-from ringkv.handoff.decode_peer import DecodePeer
 from ringkv.handoff.handshake import accepted
 from ringkv.handoff.identity import Identity
+from ringkv.handoff.states import Transfer
 from ringkv.wire.handshake import Refused
-from ringkv.wire.link import InvalidMessage, LinkClosed
+from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
-
 RETRY = 0.1  # seconds before it accepts again after an error
 CONNECTIONS = 64  # at most, those without a handshake included
+_numbers = count()
+
+
+class Prefilled(NamedTuple):
+    """A prefix that waits in its slot until the link is free."""
+
+    transfer: Transfer
+    slot: int
+
+
+@dataclass(eq=False)
+class DecodePeer:
+    """A decode worker as the prefill worker sees it, and the prompts that it has requested.
+
+    name: in messages. sending: the transfer whose prefix is on the way; a link carries one at a time.
+
+    since: when it was sent, in seconds of the worker's clock.
+    """
+
+    link: Link
+    name: str
+    index: int = field(default_factory=lambda: next(_numbers))
+    transfers: dict[int, Transfer] = field(default_factory=dict)  # that have had no reply, by number
+    prefilled: deque[Prefilled] = field(default_factory=deque)
+    sending: Transfer | None = None
+    since: float = 0.0
+
+    def request_id(self, number: int) -> str:
+        """Return the id of a request in this worker's loop. Other decode workers may use the same numbers."""
+        return f"{self.index}:{number}"
+
 
 Deliver = Callable[[DecodePeer, object], None]
 

@@ -16,7 +16,7 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Failed, Scored
 from ringkv.base.failure import failure_of
-from ringkv.handoff.decode_peer import DecodePeer, Prefilled
+from ringkv.handoff.listener import DecodePeer, Prefilled
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.states import State, Transfer
 from ringkv.scheduler.loop import Loop

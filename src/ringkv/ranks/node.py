@@ -9,7 +9,7 @@ from ringkv.base.errors import EngineDied
 from ringkv.machine.exit_status import described
 from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main_of_another_machine
-from ringkv.ranks.members import end
+from ringkv.ranks.group import end
 from ringkv.wire.handshake import key
 
 

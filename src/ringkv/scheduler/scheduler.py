@@ -32,9 +32,8 @@ from ringkv.base.messages import Slots, StagedPrompt, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.job import Job, PendingPrompt, slot_state
+from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack, slot_state
 from ringkv.scheduler.lanes import FreeSlots, Lanes
-from ringkv.scheduler.packing import in_order, pack
 from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
 
 _NOT_FINITE = Failure(

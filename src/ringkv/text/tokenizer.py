@@ -15,10 +15,9 @@ from tokenizers.processors import TemplateProcessing
 from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKVError, UnsupportedModel
 from ringkv.base.shown import one_line
 from ringkv.machine.folders import cache_dir
-from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import check_size, read_json
 from ringkv.text.literals import PRIVATE_USE
-from ringkv.text.pieces import TokenPieces
+from ringkv.text.pieces import Detokenizer, TokenPieces
 from ringkv.text.prompt_text import PromptText
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 from ringkv.text.token_lower_bound import TokenLowerBound

@@ -11,7 +11,7 @@ import asyncio
 import atexit
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
@@ -23,7 +23,7 @@ from typing import Any, get_args
 from ringkv.base import messages, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, TooSlow
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
@@ -31,7 +31,6 @@ from ringkv.base.request import Request
 from ringkv.wire.codec import Codec
 from ringkv.wire.link import LARGEST, LinkClosed
 from ringkv.wire.outbox import QueuedLink
-from ringkv.worker.inbox import Inbox
 from ringkv.worker.process import BUILDER, STOPPING, main
 
 OnProgress = progress.Progress
@@ -39,6 +38,7 @@ RequestGroups = Sequence[Sequence[Request]]
 
 log = logging.getLogger(__name__)
 
+UNREAD = 16_384  # events that may wait for their reader
 GRACE = 5.0  # seconds in which the engine may end by itself
 FROM_ENGINE = Codec(*(set(get_args(messages.EngineMessage)) - set(get_args(messages.ToEngine))))
 
@@ -175,7 +175,7 @@ class EngineClient:
             await asyncio.to_thread(self._reader.join)
         atexit.unregister(self._process.kill)
 
-    def _open(self, groups: RequestGroups) -> Inbox:
+    def _open(self, groups: RequestGroups) -> "Inbox":
         """Submit requests and return the inbox of their events."""
         self._raise_if_dead()
         ids = [request.id for group in groups for request in group]
@@ -291,3 +291,50 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+class Inbox:
+    """The events of a call's requests, on their way to its reader. Used in one event loop.
+
+    A reader that is behind gets all that has arrived at once, in order.
+
+    running: ids of the requests whose last event was not read.
+    """
+
+    def __init__(self, request_ids: Collection[str]) -> None:
+        self.running = set(request_ids)
+        self._events: list[Event] = []
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None  # a reader that waits
+
+    def put(self, event: Event) -> None:
+        """Add an event, unless the events have ended. `wake` must follow, once for any number of events."""
+        if self._error is None:
+            self._events.append(event)
+
+    def wake(self) -> bool:
+        """Wake the reader. Returns whether it is too slow: the events end here, and its requests must be cancelled."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+        if len(self._events) < UNREAD or self._error is not None:
+            return False
+        self.end(TooSlow(f"{len(self._events):,} tokens wait to be read; read the answer as it comes"))
+        return True
+
+    def end(self, error: Exception) -> None:
+        """Raise an error at the reader, after the events that have arrived. Only the first call has an effect."""
+        self._error = self._error or error
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def batches(self) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield what has arrived since the last time, until each request has had its last event."""
+        while self.running:
+            while not self._events:
+                if self._error is not None:
+                    raise self._error
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
+            events, self._events = self._events, []
+            self.running -= {event.request_id for event in events if isinstance(event, Finished | Failed)}
+            yield events

@@ -10,8 +10,7 @@ from ringkv.base.errors import EngineDied
 from ringkv.base.events import Event, Failed, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.server.run.channel import EngineChannel
-from ringkv.server.run.generation import OutputProcessor, generate
+from ringkv.server.run.generation import EngineChannel, OutputProcessor, generate
 from ringkv.server.run.metrics import Meter, Metrics
 from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer

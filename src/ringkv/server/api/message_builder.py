@@ -9,8 +9,8 @@ from pydantic import Field
 from ringkv.server.api.documents import Document
 from ringkv.server.run.answer import JSON
 from ringkv.server.run.generation import TokenOutput
-from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
 from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import AnswerPart, Content, Reasoning, ToolCall
 
 
 class CalledFunction(Document):

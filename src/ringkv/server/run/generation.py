@@ -3,13 +3,41 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
-from ringkv.server.run.channel import EngineChannel
 from ringkv.server.run.metrics import Meter
 from ringkv.text.stream import TextStream
+
+
+class EngineChannel(Protocol):
+    """`EngineClient` and `Supervisor` of `worker` implement it, and describe it; tests have one in their process."""
+
+    limits: Limits
+    default_kv: KVChoice
+    restarts: int  # times that the engine was started again
+
+    @property
+    def alive(self) -> bool: ...
+
+    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]: ...
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def stats(self) -> Stats: ...
+
+    def metrics(self) -> EngineMetrics: ...
+
+    def watch(self, on: bool) -> None: ...
+
+    def slots(self) -> Slots: ...
+
+    async def kept(self, name: str) -> KeptTokens | None: ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.server.run.admission import Admission
-from ringkv.server.run.channel import EngineChannel
+from ringkv.server.run.generation import EngineChannel
 from ringkv.server.run.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide_processes import GuideProcesses

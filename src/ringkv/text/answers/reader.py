@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ringkv.text.answers.parts import AnswerPart, Content
-from ringkv.text.answers.spans import MarkedSpan
+from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan
 from ringkv.text.stop import pending
 
 

@@ -6,9 +6,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ringkv.text.answers.parts import AnswerPart, Reasoning, ToolCall
 
 THINK, END_OF_THINK = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Content:
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Text that the model marks as thinking, before its answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool. arguments: a JSON object, as text."""
+
+    name: str
+    arguments: str
+
+
+AnswerPart = Content | Reasoning | ToolCall
 
 
 @dataclass(frozen=True)
