@@ -42,13 +42,17 @@ class Prefill:
         engine.prefill([PrefillChunk(lanes[lane], lane, start, stop) for lane, start, stop in self.chunks], self.feed)
 
 
-@dataclass(frozen=True)
-class Compress:
-    lane: int
-    choice: KVChoice
+class _Same:
+    """A verb with the arguments of the engine's method of this name."""
 
     def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.compress(self.lane, self.choice)
+        getattr(engine, type(self).__name__.lower())(**vars(self))
+
+
+@dataclass(frozen=True)
+class Compress(_Same):
+    lane: int
+    choice: KVChoice
 
 
 @dataclass(frozen=True)
@@ -64,29 +68,20 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(_Same):
     forced: Mapping[int, int]
     allowed: Mapping[int, bytes]
 
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.sample(self.forced, self.allowed)
-
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(_Same):
     drafts: Mapping[int, tuple[int, ...]]
 
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.forward(self.drafts)
-
 
 @dataclass(frozen=True)
-class Leave:
+class Leave(_Same):
     slot: int
     tokens: tuple[int, ...]
-
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.leave(self.slot, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -120,11 +115,8 @@ class Restore:
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(_Same):
     slot: int
-
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.release(self.slot)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def make_app(
     """
     drain = drain or Drain()
     metrics = Metrics()
-    models = Models([_serving(one, load, metrics) for one in loaded])
+    models = Models([_serving(model, load, metrics) for model in loaded])
     drain.at_end += [serving.guides.close for serving in models]
     metrics.registry.register(EngineCollector(models))
     histories = Histories(models, server_clock())
@@ -90,15 +90,12 @@ def make_app(
 def _serving(model: LoadedModel, load: LoadOptions, metrics: Metrics) -> Serving:
     engine, limits = model.engine, model.engine.limits
     model.tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
-    own = metrics.of(model.names[0])
+    model_metrics = metrics.of(model.names[0])
     return Serving(
-        engine,
-        model.tokenizer,
-        model.template,
-        model.names,
-        own,
-        int(time.time()),
-        GuideProcesses(lambda: model.tokenizer, limits.vocab),
-        Admission(load.queue(limits), limits.slots, lambda: engine.metrics().service, own),
-        load.request_timeout,
+        **vars(model),
+        metrics=model_metrics,
+        created=int(time.time()),
+        guides=GuideProcesses(lambda: model.tokenizer, limits.vocab),
+        admission=Admission(load.queue(limits), limits.slots, lambda: engine.metrics().service, model_metrics),
+        timeout=load.request_timeout,
     )

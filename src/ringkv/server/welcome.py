@@ -74,8 +74,8 @@ def show_host(host: str) -> str:
 
 
 def show_cache(limits: Limits) -> str:
-    own = "" if limits.slot_ranks == 1 else f"{limits.slots // limits.slot_ranks} of "
-    slots = f"{own}{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
+    of_rank = "" if limits.slot_ranks == 1 else f"{limits.slots // limits.slot_ranks} of "
+    slots = f"{of_rank}{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
     slots += "" if limits.kv_format == "plain" else f" in {limits.kv_format}"
     ranks = len(limits.rank_bytes)
     total = sum(rank.held for rank in limits.rank_bytes)

@@ -220,9 +220,9 @@ def plain(message: Any, index: int) -> dict[str, Any]:
 
 
 def _text(part: Any, index: int, param: str) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    if kind != "text":
-        raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", param)
+    part_type = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if part_type != "text":
+        raise Unsupported(f"message {index} has a content part of type {part_type!r}; only 'text' is supported", param)
     text = part.get("text")
     if not isinstance(text, str):
         why = f"message {index} has a content part without text; each is {{'type': 'text', 'text': ...}}"

@@ -34,7 +34,7 @@ def _of_gpt4(digits: str) -> tuple[str, ...]:
 def _of_gpt4o(digits: str, suffixes: str) -> tuple[str, ...]:
     """Return the pattern of tokenizers derived from GPT-4o's: a word ends before an upper letter behind a lower one."""
     upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-    words = (rf"[^\r\n\p{{L}}\p{{N}}]?{one}{suffixes}" for one in (f"{upper}*{lower}+", f"{upper}+{lower}*"))
+    words = (rf"[^\r\n\p{{L}}\p{{N}}]?{letters}{suffixes}" for letters in (f"{upper}*{lower}+", f"{upper}+{lower}*"))
     signs = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
     return ("|".join([*words, digits, signs, SPACES]),)
 

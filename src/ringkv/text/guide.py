@@ -8,7 +8,6 @@ no deep stack.
 
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -62,11 +61,7 @@ class Guides:
     def check(self, grammar: str) -> None:
         """Raise InvalidRequest for an invalid grammar, or one whose first masks exceed the limits."""
         check_text(grammar)
-        self.check_soon(grammar).result()
-
-    def check_soon(self, grammar: str) -> "Future[None]":
-        """Check a grammar after those before it. The future's error is that of `check`."""
-        return self._deep.submit(self._check, grammar)
+        self._deep.submit(lambda: self.try_out(self._guide(grammar))).result()
 
     def __call__(self, grammar: str) -> "TokenGuide":
         """Return the grammar's guide.
@@ -80,10 +75,6 @@ class Guides:
         """Load the tokenizer now rather than for the first guide."""
         for part in (self._search, self._ends):
             assert part
-
-    def _check(self, grammar: str) -> None:
-        check_text(grammar)
-        self.try_out(self._guide(grammar))
 
     def try_out(self, guide: "TokenGuide") -> None:
         """Compute the guide's first masks, and take tokens. Raises InvalidRequest if that exceeds the limits."""

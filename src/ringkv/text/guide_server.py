@@ -118,8 +118,8 @@ def _limit_memory() -> None:
             now = int(file.read().split()[5]) * resource.getpagesize()
     except OSError:
         return  # only Linux counts this memory
-    most = now + STACK + MEMORY
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    limit = now + STACK + MEMORY
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

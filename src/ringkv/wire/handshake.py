@@ -24,7 +24,6 @@ SHORTEST_KEY = 16  # bytes
 TIMEOUT = 10.0  # seconds that a handshake may take
 ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 """A machine that is gone is noticed after 25 s; a process that is gone, at once."""
-_WRONG = (AuthenticationError, AssertionError)  # Python 3.11 asserts that a challenge is one
 
 LinkType = TypeVar("LinkType", bound=Link)
 
@@ -135,13 +134,19 @@ def _proved(
 
 
 def _prove(end: socket.socket, secret: bytes, first: bool, who: str) -> None:
-    _prepare(end)
+    end.settimeout(None)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if end.family in (socket.AF_INET, socket.AF_INET6):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for name, value in ALIVE.items():
+            if hasattr(socket, name):
+                end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     connection = Connection(dup(end.fileno()))
     steps = (deliver_challenge, answer_challenge) if first else (answer_challenge, deliver_challenge)
     try:
         for step in steps:
             step(connection, secret)
-    except _WRONG as error:
+    except (AuthenticationError, AssertionError) as error:  # Python 3.11 asserts that a challenge is one
         raise InvalidRequest(f"{who} has not proved that it has the secret; set {KEY} to the same on both") from error
     except (EOFError, OSError) as error:
         raise InvalidRequest(
@@ -150,16 +155,6 @@ def _prove(end: socket.socket, secret: bytes, first: bool, who: str) -> None:
         ) from error
     finally:
         connection.close()
-
-
-def _prepare(end: socket.socket) -> None:
-    end.settimeout(None)
-    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if end.family in (socket.AF_INET, socket.AF_INET6):
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for name, value in ALIVE.items():
-            if hasattr(socket, name):
-                end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _shut(end: socket.socket) -> None:

@@ -145,9 +145,9 @@ class _BoundedProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """Close the connection that has owed bytes for longest, or this one if the others owe none."""
-        others = [one for one in self.connections if isinstance(one, _BoundedProtocol) and one.owes and one is not self]
-        if others:
-            oldest = min(others, key=lambda one: one._quiet_since)
+        owing = [each for each in self.connections if isinstance(each, _BoundedProtocol) and each.owes]
+        if others := [each for each in owing if each is not self]:
+            oldest = min(others, key=lambda each: each._quiet_since)
             self.connections.discard(oldest)
             oldest.transport.abort()
         else:

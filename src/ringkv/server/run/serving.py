@@ -26,17 +26,10 @@ class LoadedModel:
     kv_why: str = ""
 
 
-@dataclass(frozen=True)
-class Serving:
-    """names: the model's names; the first is its own, the others are aliases.
+@dataclass(frozen=True, kw_only=True)
+class Serving(LoadedModel):
+    """A model that is served. timeout: seconds that a request may take, at most; None if there is no limit."""
 
-    timeout: seconds that a request may take, at most; None if there is no limit.
-    """
-
-    engine: EngineChannel
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    names: tuple[str, ...]
     metrics: ModelMetrics
     created: int  # seconds since 1970
     guides: GuideProcesses
@@ -61,11 +54,6 @@ class Models:
     @property
     def names(self) -> Sequence[str]:
         return tuple(self._by_name)
-
-    @property
-    def longest_prompt(self) -> int:
-        """Tokens of the longest prompt that any of the models takes."""
-        return max(serving.engine.limits.longest_prompt for serving in self)
 
     def find(self, requested: str | None) -> Serving:
         """Return the model that a request names. Raises UnknownModel."""

@@ -50,7 +50,7 @@ class UsageCounter:
                     "accepted_prediction_tokens": self._accepted,
                     "rejected_prediction_tokens": self._drafted - self._accepted,
                 }
-            counts["kv"] = reduce(_sum, (one.counts for one in self._kv))
+            counts["kv"] = reduce(_sum, (usage.counts for usage in self._kv))
         return counts
 
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-
 THINK, END_OF_THINK = "<think>", "</think>"
 
 
