@@ -59,7 +59,7 @@ class DecodeLoop(Loop):
         return replace(super().stats(), prefill_workers=self._peers.connected)
 
     def step(self) -> list[Event]:
-        """Take what has arrived, then do one action."""
+        """Take what has arrived, then do an action."""
         events = [*self._take_news(), *super().step()]
         for event in events:
             if isinstance(event, Finished | Failed):
@@ -110,7 +110,7 @@ class DecodeLoop(Loop):
                     yield Scored(request.id, what)
 
     def _drop(self, request_id: str) -> None:
-        """Cancel the prefix of a request, whatever its state, if it has one."""
+        """Cancel the prefix of a request, whatever its state, if it has a prefix."""
         self._peers.drop(request_id)
         if arrived := self._prefixes.pop(request_id, None):
             arrived.done()

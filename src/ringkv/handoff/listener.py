@@ -35,8 +35,7 @@ class Prefilled(NamedTuple):
 class DecodePeer:
     """A decode worker as the prefill worker sees it, and the prompts that it has requested.
 
-    name: in messages. sending: the transfer whose prefix is on the way; a link carries one at a time.
-
+    name: in messages. sending: the transfer whose prefix is on the way; a link carries a single prefix at a time.
     since: when it was sent, in seconds of the worker's clock.
     """
 

@@ -20,7 +20,7 @@ from ringkv.worker.process import BUILDER, STOPPING, imported
 def run(
     config: EngineConfig, address: Address, tell: Progress, ready: Callable[[str], None], builder: str = BUILDER
 ) -> None:
-    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free one.
+    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free port.
 
     ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port,
     EngineDied if one of its ranks has ended.

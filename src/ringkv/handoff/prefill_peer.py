@@ -126,7 +126,7 @@ class PrefillPeer:
             wait, logged = self._follow(link), ""
 
     def _follow(self, link: Link) -> float:
-        """Receive until the link ends. Returns the seconds to wait before the next one."""
+        """Receive until the link ends. Returns the seconds to wait before the next link."""
         with self._lock:
             self._link = link
         self._deliver(News())
@@ -159,7 +159,7 @@ class PrefillPeer:
         self._deliver(News())
 
     def _take(self, link: Link, message: object) -> None:
-        """Handle a message. Raises InvalidMessage for one that is not due."""
+        """Handle a message. Raises InvalidMessage for a message that is not due."""
         match message:
             case PromptScored(number, logprobs):
                 if (transfer := self._awaited(number)).state is State.RESERVED:

@@ -37,7 +37,7 @@ class PrefillPeers:
         return not self._news.empty()
 
     def ask(self, request: Request) -> None:
-        """Request a prompt's prefix of the worker with the fewest requested tokens, or of one that has the prompt.
+        """Request a prompt's prefix of the worker with the fewest requested tokens, or of a worker that has the prompt.
 
         Raises PrefillUnavailable if no worker is connected. Grammars, forced tokens and timeouts stay here.
         """

@@ -51,7 +51,7 @@ class PrefillWorker:
             self.step(waits=self._loop.idle)
 
     def step(self, waits: bool = False) -> None:
-        """Handle what has arrived, do one action of the loop, and send what is due. waits: for something to arrive."""
+        """Handle what has arrived, do an action of the loop, and send what is due. waits: for something to arrive."""
         self._take_messages(waits)
         self._report(self._loop.step())
         self._send()

@@ -114,7 +114,7 @@ class RankedEngine:
 
     @contextmanager
     def _everywhere(self, verb: messages.Verb) -> Iterator[None]:
-        """Send a verb to the other ranks. If one has ended, raise RankEnded instead of the error that follows."""
+        """Send a verb to the other ranks. If a rank has ended, raise RankEnded instead of the error that follows."""
         self._group.send(verb)
         try:
             yield

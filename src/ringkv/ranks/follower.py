@@ -37,7 +37,7 @@ def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
 
 
 def _begin(rank: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     log_lines.inherit(rank)
     exit_with_parent()
 

@@ -1,4 +1,4 @@
-"""Group: all ranks but the first, as the first one sees them."""
+"""Group: all ranks but the first, as the first rank sees them."""
 
 import logging
 import threading
@@ -72,7 +72,7 @@ def started(config: EngineConfig, descriptor: int | None, timeout: float) -> Ite
 
 
 def accepted(config: EngineConfig, tell: Progress) -> Iterator[Member]:
-    """Wait until the ranks of other machines have connected. Raises InvalidRequest if one has other options."""
+    """Wait until the ranks of other machines have connected. Raises InvalidRequest if a rank has other options."""
     awaited = set(range(config.rank.count)) - set(config.nodes.local(config.rank.count))
     if not awaited:
         return
@@ -121,7 +121,7 @@ class Group:
             raise
 
     def wait_until_built(self) -> list[RankBytes]:
-        """Wait until every rank is ready; return the bytes of each. Raises the error of one that is not."""
+        """Wait until every rank is ready; return the bytes of each. Raises the error of a rank that is not."""
         sizes = []
         for member in self._members:
             try:
@@ -151,7 +151,7 @@ class Group:
         self.check()
 
     def receive_each(self) -> list[bytearray]:
-        """Return the reply of each rank after the first to a verb that has one. Raises RankEnded.
+        """Return the reply of each rank after the first to a verb that has a reply. Raises RankEnded.
 
         Only for ranks of this machine: of others, `_watch` takes a message for their end.
         """

@@ -1,4 +1,4 @@
-"""Messages from the first rank to the others: each is one verb of `base.engine`, as plain data.
+"""Messages from the first rank to the others: each is a verb of `base.engine`, as plain data.
 
 All ranks run the same verbs in the same order. A prompt's tokens are sent once, when its lane begins.
 """
@@ -86,7 +86,7 @@ class Leave(_Same):
 
 @dataclass(frozen=True)
 class Export:
-    """The one verb that is replied to: with the bytes of the rank's entries."""
+    """The only verb that is replied to: with the bytes of the rank's entries."""
 
     slot: int
 

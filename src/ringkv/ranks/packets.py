@@ -57,7 +57,7 @@ class PacketParts:
         return memoryview(merged)  # type: ignore[arg-type]
 
     def split(self, entries: bytes | memoryview, live: Sequence[int]) -> list[bytes]:
-        """Return the entries of each rank from those of one. Raises ValueError for entries of another size."""
+        """Return the entries of each rank from those of a single rank. Raises ValueError for another size."""
         import numpy as np
 
         merged, size = np.frombuffer(entries, np.uint8), sum(a * b * c for a, b, c in self._shapes(live))

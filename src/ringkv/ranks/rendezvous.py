@@ -1,4 +1,4 @@
-"""Rendezvous: how ranks of several machines connect to the first one, and check that they run the same model.
+"""Rendezvous: how ranks of several machines connect to the first machine, and check that they run the same model.
 
 The first machine listens on loopback unless another address is given. See `wire.handshake` for the proof of a secret.
 Torch's own port asks for none: keep both ports inside a private network.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ringkv.base.kv import Layout
 from ringkv.base.workspace import Workspace
 
-DRIFT = 0.01  # standard deviation of a weight's change from one measurement to the next, relative to the weight
+DRIFT = 0.01  # standard deviation of a weight's change between two measurements, relative to the weight
 NOISE = 0.1  # standard deviation of a measurement, relative to it
 HIGH, RATE = 0.95, 0.02  # the share of measurements that a prediction covers, and how fast its margin follows
 MOST_MARGIN = 2.0
@@ -20,7 +20,7 @@ SURE = 16  # measurements after which outliers are recognised
 class Work(NamedTuple):
     """What happens between two samplings.
 
-    rows: of passes. pairs: of a token and one before it, that a prompt's attention or a review scores. entries: of
+    rows: of passes. pairs: of a token and a token before it, that a prompt's attention or a review scores. entries: of
     slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots whose
     review ends. moved: tokens that are copied to or from the staging, or in it.
     """

@@ -70,7 +70,7 @@ class PendingPrompt:
     lane: int | None = None
     entries: range | None = None  # of its lane
     cached: Cached | None = None  # None before it is loaded
-    prefilled: int = 0  # tokens, cached ones included
+    prefilled: int = 0  # tokens, cached tokens included
     alike: dict["PendingPrompt", int] = field(default_factory=dict)  # tokens that it begins with like others
 
     @property
@@ -184,7 +184,7 @@ class Job:
             self.lookup = Lookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:
-        """Return guesses of the tokens after the next one, which is sampled in any case.
+        """Return guesses of the tokens after the next token, which is sampled in any case.
 
         No draft can end the request or replace a forced token. Each has an entry of its own in every ring.
         """
@@ -269,10 +269,10 @@ def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
 
 
 def in_order(prompts: Sequence[PendingPrompt], number: int) -> list[PendingPrompt]:
-    """Return prompts in the order in which they get rows of pass `number`: the one with the fewest tokens left first.
+    """Return prompts in the order in which they get rows of pass `number`: fewest tokens left first.
 
-    So most requests get their first token soon, and a short prompt does not wait for a long one. In every fourth pass
-    the oldest is first, so that it gets on whatever arrives.
+    So most requests get their first token soon, and a short prompt does not wait for a long prompt. In every fourth
+    pass the oldest is first, so that it gets on whatever arrives.
     """
     order = sorted(prompts, key=lambda prompt: (prompt.left, prompt.arrival))
     if number % OLDEST_EVERY == 0:

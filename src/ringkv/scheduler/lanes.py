@@ -28,7 +28,7 @@ class Lanes:
         return [*self._free, *(prompt.lane for prompt in self._kept.values() if prompt.lane is not None)]
 
     def take(self, prompt: PendingPrompt, beside: bool = False) -> bool:
-        """Give a prompt a lane; False if there is none. beside: only a short one that leaves room for the longest."""
+        """Give a prompt a lane; False if there is none. beside: only if it is short and leaves room for the longest."""
         entries = self._entries(prompt)
         if not (self.free and self._may_have(entries, beside)):
             return False
@@ -42,7 +42,7 @@ class Lanes:
 
     @property
     def has_room_for_short(self) -> bool:
-        """Whether some prompt may get a lane although the next one needs too many entries."""
+        """Whether some prompt may get a lane although the next prompt needs too many entries."""
         return bool(self.free and self._space and self._may_have(1, beside=True))
 
     def has_room_beside(self, prompt: PendingPrompt) -> bool:
@@ -84,7 +84,7 @@ class Lanes:
 class FreeSlots:
     """The slots that no request has, handed out so that ranks that divide them run as many each.
 
-    A decode step has as many rows for every rank as the busiest one needs.
+    A decode step has as many rows for every rank as the busiest rank needs.
     ranks: slot s is on rank s % ranks; 1 if all slots are alike."""
 
     def __init__(self, slots: int, ranks: int = 1) -> None:
@@ -120,7 +120,7 @@ class Run(NamedTuple):
 class Space:
     """The staged entries that lanes share. Each prompt gets a run of them, as long as it needs.
 
-    Long lanes are put at the front, short ones at the end. Short ones are those that fit beside the longest.
+    Long lanes are put at the front, short lanes at the end. Short lanes are those that fit beside the longest.
     """
 
     def __init__(self, entries: int, longest: int) -> None:

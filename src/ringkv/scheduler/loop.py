@@ -90,11 +90,11 @@ class Loop:
         return self._traces.find(name)
 
     def prefilled(self, request_id: str) -> int:
-        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
+        """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""
         return self._scheduler.prefilled(request_id)
 
     def usage(self, request_id: str) -> Usage | None:
-        """Return the usage of a request so far; None for one that is unknown or finished."""
+        """Return the usage of a request so far; None for an unknown or finished request."""
         return self._scheduler.usage(request_id)
 
     def submit(self, request: Request, *others: Request) -> list[Event]:
@@ -112,7 +112,7 @@ class Loop:
         return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:
-        """End a request at any stage. Does nothing for one that is unknown or finished."""
+        """End a request at any stage. Does nothing for an unknown or finished request."""
         return self._settle(self._scheduler.cancel(request_id))
 
     def fail(self, request_id: str, failure: Failure) -> list[Event]:
@@ -122,7 +122,7 @@ class Loop:
     def arrived(self, request: Request, cached: Cached) -> None:
         """Report that another process has prefilled a prompt that was begun, and what it had cached.
 
-        `insert` is called in this step or a later one, unless the request ends.
+        `insert` is called in this step or a later step, unless the request ends.
         """
         self._watch.prefilled(self._scheduler.arrived(request, cached))
         self._rests = False
@@ -143,7 +143,7 @@ class Loop:
         return layouts
 
     def step(self) -> list[Event]:
-        """Do one action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
+        """Do an action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
         Requests whose timeout has passed end first. If all requests wait for their guides, it waits briefly.
         An error in a prefill fails the requests of all prompts in the pass. An error in a decode step or in a pass that
@@ -212,7 +212,7 @@ class Loop:
         return []
 
     def _prefill(self, work: Sequence[PrefillChunk], slots: Sequence[int], feed: bool) -> list[Event]:
-        """Run a pass. An error in one that feeds the slots is raised, because they cannot go on."""
+        """Run a pass. An error in a pass that feeds the slots is raised, because they cannot go on."""
         since = self._watch.now()
         try:
             logprobs = self.engine.prefill(work, feed)
@@ -226,7 +226,7 @@ class Loop:
         return [event for chunk in chunks for event in self._prefilled(*chunk)]
 
     def _prefilled(self, work: PrefillChunk, slot: int, logprobs: Sequence[TokenLogprob]) -> list[Event]:
-        """Report a chunk, and insert the prompt after its last one."""
+        """Report a chunk, and insert the prompt after its last chunk."""
         sharing = self._scheduler.sharing(work.request) if logprobs else ()
         scored: list[Event] = [Scored(request_id, tuple(logprobs)) for request_id in sharing]
         self._scheduler.passed(work)
@@ -248,7 +248,7 @@ class Loop:
         return []
 
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
-        """Fail all requests that wait for this one's prompt."""
+        """Fail all requests that wait for the prompt of this request."""
         failure, sharing = failure_of(request.id, error), self._scheduler.sharing(request)
         return [event for request_id in sharing for event in self.fail(request_id, failure)]
 

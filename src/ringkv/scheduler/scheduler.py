@@ -4,8 +4,8 @@
 
 - Requests take slots and lanes in the order of `WaitingPrompts`: priority, the owner's share, submission. A request
   that is held, because its grammar is still being compiled, is skipped and keeps its place.
-- A prompt that gets a lane begins with its cached tokens and is prefilled from there. If one that begins alike is being
-  prefilled, it waits until it can take their common blocks from the prefix store.
+- A prompt that gets a lane begins with its cached tokens and is prefilled from there. If a prompt that begins alike is
+  being prefilled, it waits until it can take their common blocks from the prefix store.
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
   with the same prompt. If the prompt is longer than its lane, only those with one choice do. The prompt keeps its lane
   until all who wait have a slot. They get slots before prompts of any owner that still wait for a lane.
@@ -15,7 +15,7 @@
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
-- Another process may prefill the prompts: Begin requests one of it, and `arrived` reports that it is prefilled. Or
+- Another process may prefill the prompts: Begin requests a prompt of it, and `arrived` reports that it is prefilled. Or
   another process may decode: a request whose prompt is in its slot stays there until `cancel`.
 """
 
@@ -45,7 +45,7 @@ _NOT_FINITE = Failure(
 class Scheduler:
     """The queues of requests, slots and lanes. Call it from one thread.
 
-    prefills, decodes: whether this process does that for its requests. If another one prefills, each request is a
+    prefills, decodes: whether this process does that for its requests. If another process prefills, each request is a
     prompt of its own. A slot is saved for a later turn only if this process does both.
     """
 
@@ -55,7 +55,7 @@ class Scheduler:
         self._prefills, self._decodes = prefills, decodes
         self._jobs: dict[str, Job] = {}
         self._waiting = WaitingPrompts()
-        self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next one first
+        self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next prompt first
         self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
@@ -64,7 +64,7 @@ class Scheduler:
         self._shares = Shares()
         self._deadlines = Deadlines()
         self.not_finite = 0  # requests that failed because their logits were not finite
-        self.prefilled_tokens = 0  # of prompts, without cached ones
+        self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._costs = Costs()
         self._work = Work()  # since the last sampling
         self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
@@ -90,12 +90,12 @@ class Scheduler:
         return Slots(tuple(prompts), tuple(slot_state(slot, job, self._limits) for slot, job in running))
 
     def prefilled(self, request_id: str) -> int:
-        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
+        """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""
         job = self._jobs.get(request_id)
         return job.prompt.prefilled if job else 0
 
     def usage(self, request_id: str) -> Usage | None:
-        """Return the usage of a request so far; None for one that is unknown or finished."""
+        """Return the usage of a request so far; None for an unknown or finished request."""
         job = self._jobs.get(request_id)
         return job.usage() if job else None
 
@@ -148,7 +148,7 @@ class Scheduler:
         return Outcome.joined(map(self._expire, self._deadlines.due(now)))
 
     def cancel(self, request_id: str) -> Outcome:
-        """End a request at any stage. Does nothing for one that is unknown or finished."""
+        """End a request at any stage. Does nothing for an unknown or finished request."""
         job = self._jobs.get(request_id)
         if job is None:
             return Outcome([], [])
@@ -178,7 +178,7 @@ class Scheduler:
         return self._decode() if self._running else Idle()
 
     def sharing(self, request: Request) -> list[str]:
-        """Return the requests that wait for this one's prompt."""
+        """Return the requests that wait for the prompt of this request."""
         return [job.request.id for job in self._jobs[request.id].prompt.jobs]
 
     def begun(self, request: Request, cached: Cached) -> None:
@@ -200,7 +200,7 @@ class Scheduler:
         return chunk.lane
 
     def passed(self, work: PrefillChunk) -> None:
-        """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
+        """Report that a chunk has run. After its last chunk a prompt waits in its lane until it is inserted."""
         prompt = self._jobs[work.request.id].prompt
         self.prefilled_tokens += work.stop - work.start
         if work.is_last:
@@ -218,7 +218,7 @@ class Scheduler:
         self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], runs: Sequence[Run], seconds: float | None = None) -> Outcome:
-        """Report one run of tokens per slot. Runs whose owner ended after the step began are dropped.
+        """Report a run of tokens per slot. Runs whose owner ended after the step began are dropped.
 
         seconds: since the last sampling; None if no request ran then.
         """
@@ -236,7 +236,7 @@ class Scheduler:
         return Outcome.joined(outcomes)
 
     def _reserve(self) -> Begin | None:
-        """Give waiting prompts a slot and a lane each, and return the Begin of one that is new in its lane.
+        """Give waiting prompts a slot and a lane each, and return the Begin of a prompt that is new in its lane.
 
         Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
         """
@@ -261,7 +261,7 @@ class Scheduler:
         return sum(job.slot is None for prompt in self._in_lanes for job in prompt.jobs)
 
     def _first_waiting(self) -> PendingPrompt | None:
-        """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short one may pass it."""
+        """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
         if not self._waiting:
             return None
         slots = Counter(job.request.owner for job in self._running.values())  # by owner, that it has or will have
@@ -275,7 +275,7 @@ class Scheduler:
         return short if short and (self._twin(short) or self._lanes.take(short, beside=True)) else None
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
-        """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
+        """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""
         if self._key(prompt) is None or self._twin(prompt):
             return True
         # The last tokens are always prefilled, and a compacted lane stores nothing.
@@ -301,7 +301,7 @@ class Scheduler:
         return prompt.twin_key if self._limits.store_bytes > 0 else None
 
     def _join(self, prompt: PendingPrompt, twin: PendingPrompt) -> None:
-        """Let a waiting prompt's requests share the prefill of one in a lane."""
+        """Let a waiting prompt's requests share the prefill of a prompt in a lane."""
         if not twin.jobs:
             self._lanes.again(twin)
             self._shared.append(twin)

@@ -1,7 +1,7 @@
 """run: serves HTTP in this process with each model's engine in one of its own, until a signal ends them all.
 
 An engine that ends is started again. A first signal drains: no new work is taken, and what was accepted has
-`drain_seconds` to finish. A second one aborts it.
+`drain_seconds` to finish. A second signal aborts it.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def run(
     on_status: Callable[[str], None] = print,
     options: RunOptions = DEFAULTS,
 ) -> None:
-    """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free one.
+    """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free port.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
 

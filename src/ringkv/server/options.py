@@ -33,7 +33,7 @@ class TLS:
 
     def check(self) -> None:
         """Raise InvalidRequest if the files are not a certificate chain and its unencrypted key in PEM."""
-        try:  # with an empty password: without any, OpenSSL would ask for one at the terminal
+        try:  # with an empty password: without any, OpenSSL would ask at the terminal
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=str)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
             files = self.certificate if self.key is None else f"{self.certificate} and {self.key}"

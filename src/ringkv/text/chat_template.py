@@ -123,7 +123,7 @@ class ChatTemplate:
         return tokenizer.encode_prompt(self.prompt(messages, tokenizer, **options))
 
     def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
-        """Return the number of prompt tokens up to the end of the system message; 0 without one."""
+        """Return the number of prompt tokens up to the end of the system message; 0 without a system message."""
         first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
@@ -171,7 +171,7 @@ def _in_files(directory: Path) -> dict[str, str]:
 
 
 def _in_config(directory: Path) -> dict[str, str]:
-    """Return the templates of tokenizer_config.json, which has one or a list of {"name", "template"}."""
+    """Return the templates of tokenizer_config.json, which has a text or a list of {"name", "template"}."""
     path = directory / "tokenizer_config.json"
     template = read_json(path).get("chat_template")
     if not template:

@@ -11,7 +11,7 @@ from ringkv.text.render_budget import OBJECT, TemplateTooExpensive
 
 LARGEST_ARGUMENT = 1_000_000  # an integer passed to a function: a width, a count
 LARGEST_BITS = 1 << 16  # of an integer that is computed
-WIDTH = re.compile(r"\d{5,}|\*|\{[^{}]*\{")  # in a format: a large width, or one that is an argument
+WIDTH = re.compile(r"\d{5,}|\*|\{[^{}]*\{")  # in a format: a large width, or a width that is an argument
 
 
 def check_arguments(values: Iterable[Any]) -> None:

@@ -59,7 +59,7 @@ class Guides:
         self._deep = DeepStack(STACK, "grammars")
 
     def check(self, grammar: str) -> None:
-        """Raise InvalidRequest for an invalid grammar, or one whose first masks exceed the limits."""
+        """Raise InvalidRequest for a grammar that is invalid, or whose first masks exceed the limits."""
         check_text(grammar)
         self._deep.submit(lambda: self.try_out(self._guide(grammar))).result()
 

@@ -61,7 +61,7 @@ class GuideProcesses:
         self._is_closed = False
 
     def check(self, grammar: str) -> None:
-        """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
+        """Raise InvalidRequest for a grammar that is invalid, or exceeds a limit at its first tokens."""
         self._check(_Check(grammar))
 
     def check_soon(self, grammar: str) -> "Future[None]":
@@ -162,7 +162,7 @@ class RemoteGuide:
     def __init__(self, process: "_Process", number: int, seconds: float) -> None:
         self._process, self._number, self._seconds = process, number, seconds
         self._taken: list[int] = []
-        self._left = seconds  # for the next mask; what a quick one leaves is saved up
+        self._left = seconds  # for the next mask; what a quick mask leaves is saved up
         self.is_cut = False
         weakref.finalize(self, process.drop, number).atexit = False
 
@@ -244,7 +244,7 @@ class _Process:
         return tuple(taken)
 
     def end(self) -> None:
-        """End the process at once. Its call, if there is one, fails."""
+        """End the process at once. Its call, if it has any, fails."""
         with suppress(ProcessLookupError):
             os.kill(self._id, signal.SIGKILL)
 

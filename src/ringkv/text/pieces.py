@@ -35,7 +35,7 @@ class TokenPieces:
     """The bytes of each token, and how to decode a sequence of them.
 
     token: id -> the vocabulary's entry, None for an unknown id. spell: entry -> bytes.
-    strip: spaces to remove from the start of a text, because SentencePiece adds one before the first word.
+    strip: spaces to remove from the start of a text, because SentencePiece adds a space before the first word.
     errors: the codec error handler for invalid UTF-8.
     """
 
@@ -127,7 +127,7 @@ def steps_of(part: Any) -> Iterator[dict[str, Any]]:
 
 
 class Detokenizer:
-    """Converts one sequence of tokens to text; the returned parts, joined, are the text of the whole sequence.
+    """Converts a sequence of tokens to text; the returned parts, joined, are the text of the whole sequence.
 
     It never returns half a code point and holds back at most three bytes. The cost of a token is linear in its bytes.
     continues: the sequence continues an earlier text, so a space at its start is kept.

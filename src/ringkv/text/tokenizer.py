@@ -28,7 +28,7 @@ OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json",
 LARGEST_FILE = 256 << 20  # bytes of tokenizer.json; a vocabulary of 262,144 entries has 33 MB
 LARGEST_ID = 1 << 24  # of a token; masks have a bit for each id up to the largest
 LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN = 1 << 20, 64  # characters of a text whose tokens have no lower bound
-LONG_TEXT = 1 << 18  # characters; longer texts are tokenised one at a time, because they take 100 bytes per character
+LONG_TEXT = 1 << 18  # characters; longer texts are tokenised in turn, because they take 100 bytes per character
 PAIRED_TAG = re.compile(r"</?(\w+)>")
 
 
@@ -75,7 +75,7 @@ class Tokenizer:
     def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
         """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it.
 
-        For a tokenizer without a bound, raise it for a text that is longer than any reasonable one.
+        For a tokenizer without a bound, raise it for a text that is longer than any reasonable text.
         """
         if len(text) > limit and (bound := self.token_lower_bound(text)) > limit:
             raise PromptTooLong(
@@ -133,7 +133,7 @@ class Tokenizer:
         return self._inner.token_to_id("<0xF3>") is not None
 
     def control_texts(self, template: str) -> list[str]:
-        """Return the texts of added tokens that structure a prompt: special ones, and those that the template writes.
+        """Return the texts of added tokens that structure a prompt: special tokens, and those that the template writes.
 
         Excepted are paired tags such as <think> and </think>, with which a model marks parts of its own text.
         """

@@ -1,4 +1,4 @@
-"""A trial: a tokenizer.json is loaded in another process first, because a hostile one can end the process that does it.
+"""A trial: a tokenizer.json is loaded in another process first, as a hostile file can end the process that does it.
 
 A few bytes of a character map make the `tokenizers` library request 8 GB, and it aborts if it does not get them. A file
 that passed is remembered by its digest in the cache folder, so only the first load of a file takes 0.2 s more.

@@ -33,7 +33,7 @@ class Codec:
         return _encoder.encode((type(message).__name__, message))
 
     def decode(self, data: bytes | bytearray) -> Any:
-        """Decode a message. Raises `msgspec.DecodeError` for bytes that are not one."""
+        """Decode a message. Raises `msgspec.DecodeError` for bytes that are not a message."""
         try:
             name, fields = _envelope.decode(data)
             if name not in self._decoders:

@@ -1,7 +1,7 @@
 """handshake: how two processes that do not start each other connect: ranks of two machines, prefill and decode workers.
 
 Both prove that they have the secret in RINGKV_RANKS_KEY, by an HMAC of the other's random bytes, before a message is
-decoded. Then the one that connects says what it runs, and is refused if the other runs something else. Nothing is
+decoded. Then the process that connects says what it runs, and is refused if the other runs something else. Nothing is
 encrypted.
 """
 
@@ -33,7 +33,7 @@ class Hello:
     """What the process that connects runs.
 
     fingerprint: decides whether both run the same. settings: what it is made of, by name, to name a difference.
-    rank: of a process that is one of several ranks.
+    rank: of a process that is a rank.
     """
 
     fingerprint: str
@@ -57,7 +57,7 @@ class Refused(InvalidRequest):
 
 
 def key(param: str) -> bytes:
-    """Return the secret of all processes. Raises InvalidRequest naming `param` if there is none, or a short one."""
+    """Return the secret of all processes. Raises InvalidRequest naming `param` if there is none, or it is too short."""
     secret = os.environ.get(KEY, "").encode()
     if len(secret) < SHORTEST_KEY:
         fault = f"has {len(secret)} bytes" if secret else "is not set"
@@ -73,7 +73,7 @@ def introduce(
     """Return the link to the process that was connected to. who: its name in errors.
 
     link_of: makes the link; it takes `Welcome`. Raises Refused if this process is refused, InvalidRequest if the other
-    one does not have the secret, LinkClosed or InvalidMessage. The socket is closed then.
+    process does not have the secret, LinkClosed or InvalidMessage. The socket is closed then.
     """
     with _proved(end, secret, link_of, first=False, who=who) as link:
         link.send(hello)

@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 class LinkClosed(Exception):
-    """The other end is closed or lost, or this one is closed."""
+    """The other end is closed or lost, or this end is closed."""
 
 
 class InvalidMessage(Exception):
@@ -57,11 +57,11 @@ class Link:
                 self._end.sendall(part)
         except OSError as error:
             with suppress(OSError):
-                self._end.shutdown(socket.SHUT_WR)  # no other message may follow a part of this one
+                self._end.shutdown(socket.SHUT_WR)  # no other message may follow a part of this message
             raise LinkClosed from error
 
     def receive(self) -> Any:
-        """Return the next message. Blocks until there is one. Raises `LinkClosed` or `InvalidMessage`."""
+        """Return the next message. Blocks until it has arrived. Raises `LinkClosed` or `InvalidMessage`."""
         data = self.receive_bytes()
         try:
             return self._codec.decode(data)
@@ -71,7 +71,7 @@ class Link:
     def receive_bytes(self) -> bytearray:
         """Return the bytes of the next message. Raises `LinkClosed`, or `InvalidMessage` for too many.
 
-        A message that ends too early counts as closed, because a killed process may leave one.
+        A message that ends too early counts as closed, because a killed process may leave a part of a message.
         """
         if self._is_lost:
             raise LinkClosed

@@ -53,7 +53,7 @@ class QueuedLink(Link):
         self._outbox = Outbox(self._send_each)
 
     def send_bytes(self, encoded: bytes | memoryview, *raw: bytes | memoryview) -> None:
-        """Send a message soon. Raises `InvalidMessage` for one that is too large."""
+        """Send a message soon. Raises `InvalidMessage` for a message that is too large."""
         self._check(len(encoded))
         self._outbox.put((encoded, *raw))
 

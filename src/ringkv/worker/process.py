@@ -84,7 +84,7 @@ def _build_then_serve(link: Link, config: EngineConfig, builder: str) -> message
 def serve(link: Link, loop: Loop) -> None:
     """Alternate between messages and steps until `Shutdown`. Blocks only if the loop is idle.
 
-    Messages are sent from a thread, so that this one does not wait for the socket.
+    Messages are sent from a thread, so that the engine's thread does not wait for the socket.
     """
     outbox = Outbox(partial(send_merged, link), WAITING)
     try:
@@ -133,7 +133,7 @@ def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
 
 
 def _inbox(link: Link, loop: Loop, longest: float | None) -> Iterator[messages.ToEngine]:
-    """Yield the messages that wait. An idle loop waits for one, for so many seconds at most; None sets no limit."""
+    """Yield the messages that wait. An idle loop waits for a message. longest: seconds; None sets no limit."""
     if loop.idle:
         link.wait(loop.wakers, min((time for time in (loop.patience, longest) if time is not None), default=None))
     while link.is_waiting():

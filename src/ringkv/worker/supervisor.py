@@ -46,7 +46,7 @@ class Supervisor:
     def __init__(
         self, engine: EngineClient, start: Start, policy: RestartPolicy = RestartPolicy(), name: str = "the engine"
     ) -> None:
-        """start: starts another engine like the first one. name: in messages."""
+        """start: starts another engine like the first. name: in messages."""
         self.limits, self.default_kv = engine.limits, engine.default_kv
         self._engine, self._start, self._policy, self._name = engine, start, policy, name
         self._failure: RingKVError | None = None
@@ -62,7 +62,7 @@ class Supervisor:
 
     @property
     def failure(self) -> RingKVError | None:
-        """Why there is no engine; None if there is one."""
+        """Why there is no engine; None if there is an engine."""
         return None if self.alive else self._failure or EngineDied(f"{self._name} has ended")
 
     @property
@@ -103,7 +103,7 @@ class Supervisor:
         self._engine.cancel_all()
 
     async def given_up(self) -> RingKVError:
-        """Wait until too many starts in a row have failed, and return the last one's error."""
+        """Wait until too many starts in a row have failed, and return the error of the last."""
         return await asyncio.shield(self._supervising)
 
     async def close(self, grace: float = GRACE) -> None:

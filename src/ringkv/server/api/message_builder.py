@@ -52,7 +52,7 @@ class MessageBuilder:
         return message | {name: value for name, value in extra.items() if value}
 
     def delta(self, output: TokenOutput) -> JSON:
-        """Return what one output adds. A tool call comes complete, in one delta."""
+        """Return what an output adds. A tool call comes complete, in a single delta."""
         content, reasoning, calls = self._fields(self._parts(output))
         delta: JSON = {} if (reasoning or calls) and not content else {"content": content}
         if reasoning:

@@ -35,7 +35,7 @@ Name = Annotated[str, Field(max_length=64)]
 
 
 class TextFormat(BaseModel):
-    """`text.format`: like a chat's `response_format`, with the schema one level higher."""
+    """`text.format`: like a chat's `response_format`, with the schema a level higher."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: Name | None = None
@@ -134,7 +134,7 @@ def responses_router(models: Models) -> APIRouter:
 
 
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
-    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of one of `messages`."""
+    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of an item of `messages`."""
     try:
         chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
         return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)

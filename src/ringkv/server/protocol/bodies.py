@@ -2,7 +2,7 @@
 
 A body is in flight from its first byte until its answer has ended. It counts with its bytes and `VALUE_BYTES` for each
 JSON value, which is about what it takes once it is parsed. The first `FREE` bytes of each are bounded by the number of
-connections instead, so small requests never wait for large ones.
+connections instead, so small requests never wait for large requests.
 """
 
 import asyncio

@@ -49,7 +49,7 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (RingKVError, ErrorKind(500, "server_error")),
 )
 LARGEST_BODY = 64 << 20  # bytes, unless the longest prompt is known; a prompt of a million tokens has a tenth of that
-MESSAGES = {  # instead of the library's shorter ones
+MESSAGES = {  # instead of the library's shorter messages
     404: "there is no such path; the API is under /v1, and /docs lists it",
     405: "this path does not take that method; /docs lists the methods",
 }

@@ -41,7 +41,7 @@ def event(data: Mapping[str, Any], name: str = "") -> bytes:
 class EventStream(Response):
     """Sends events, which are joined if several come at once, then `done`.
 
-    Nothing is sent before the first event, so an earlier error has its own HTTP status; a later one becomes an event.
+    Nothing is sent before the first event, so an earlier error has its own HTTP status. A later error becomes an event.
     When the client disconnects, the generator of the events is closed.
     """
 

@@ -2,7 +2,7 @@
 
 Every slot has the same memory, allocated at start, so a request runs as soon as a slot is free and its prompt fits
 into the staging, whatever its length.
-Admission therefore needs no estimate: it counts the answers that are not finished, less one for each slot.
+Admission therefore needs no estimate: it counts the answers that are not finished, less the number of slots.
 """
 
 import asyncio

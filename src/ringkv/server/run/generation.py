@@ -1,4 +1,4 @@
-"""Turns engine events into token outputs, one per generated token."""
+"""Turns engine events into token outputs, an output for each generated token."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -16,7 +16,7 @@ from ringkv.text.stream import TextStream
 
 
 class EngineChannel(Protocol):
-    """`EngineClient` and `Supervisor` of `worker` implement it, and describe it; tests have one in their process."""
+    """`EngineClient` and `Supervisor` of `worker` implement it, and say what its methods do."""
 
     limits: Limits
     default_kv: KVChoice
@@ -48,11 +48,11 @@ class Finish:
 
 @dataclass(frozen=True)
 class TokenOutput:
-    """What one generated token adds to a choice.
+    """What a generated token adds to a choice.
 
     token: None only if the choice ends after its last token was sent.
     text: may be empty: half a code point, the possible start of a stop string, an end of sequence.
-    offset: characters of the choice's tokens before this one.
+    offset: characters of the choice's tokens before this token.
     prompt_logprobs: of the prompt's tokens except the first; only in the first output.
     finish: only in the last output.
     """

@@ -23,7 +23,7 @@ async def grammar_of(
     """Return the grammar of an answer, "" if it is unconstrained. calls: tools that the answer may or must call.
 
     A required tool call is the whole answer and overrides `response_format`. The grammar is checked here, so that
-    the engine never gets a bad one. Raises InvalidRequest, QueueFull if too many wait for their check, and
+    the engine never gets a bad grammar. Raises InvalidRequest, QueueFull if too many wait for their check, and
     Disconnected.
     """
     try:

@@ -13,7 +13,7 @@ from ringkv.base.events import Usage
 from ringkv.server.protocol.errors import NOT_ANSWERED
 
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
-NOT_BY_STATUS = "rate_limit_exceeded"  # the one reason of rejections that is not a 503
+NOT_BY_STATUS = "rate_limit_exceeded"  # the only reason of rejections that is not a 503
 RECENT = 4096  # observations of a model that are kept until its history takes them
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 FIRST_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
@@ -96,7 +96,7 @@ class Metrics:
 
 
 def _samples(counter: Counter) -> Iterator[tuple[Mapping[str, str], int]]:
-    """Yield the labels and the value of each child of a counter, or of one child without labels."""
+    """Yield the labels and the value of each child of a counter, or of the counter itself if it has no labels."""
     for metric in counter.collect():
         for sample in metric.samples:
             if sample.name.endswith("_total"):
@@ -115,7 +115,7 @@ class TokenTimes:
         self._total = 0.0
 
     def add(self, seconds: float | None) -> None:
-        """Count a token that came so long after the one before; None for the first token of an answer."""
+        """Count a token that came so long after the token before; None for the first token of an answer."""
         self.tokens += 1
         if seconds is not None:
             self._counts[bisect_left(TOKEN_SECONDS, seconds)] += 1
@@ -135,20 +135,20 @@ class ModelMetrics:
         self._recent: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in HISTOGRAMS}
 
     def count(self, name: str) -> int:
-        """Return the value of one of `COUNTERS`."""
+        """Return the value of a counter in `COUNTERS`."""
         return next(count for _, count in _samples(self._children[name]))
 
     def add(self, name: str, count: float) -> None:
-        """Add to one of `COUNTERS`."""
+        """Add to a counter in `COUNTERS`."""
         self._children[name].inc(count)
 
     def observe(self, name: str, seconds: float) -> None:
-        """Add to one of `HISTOGRAMS`."""
+        """Add to a histogram in `HISTOGRAMS`."""
         self._children[name].observe(seconds)
         self._recent[name].append(seconds)
 
     def taken(self, name: str) -> list[float]:
-        """Return what one of `HISTOGRAMS` has observed since the last call, the newest `RECENT` at most."""
+        """Return what a histogram in `HISTOGRAMS` has observed since the last call, the newest `RECENT` at most."""
         recent = list(self._recent[name])
         self._recent[name].clear()
         return recent

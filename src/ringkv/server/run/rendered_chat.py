@@ -13,7 +13,7 @@ from ringkv.text.answers.spans import THINK, MarkedSpan, thinking
 from ringkv.text.answers.tools import CallFormat, Schemas, format_of, with_parsed_arguments, with_tools_described
 from ringkv.text.chat_template import message_param, plain
 
-NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older one
+NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older name
 ROLES = ("system", NEWER_SYSTEM, "user", "assistant", "tool")
 TemplateMessage = Mapping[str, Any]
 

@@ -100,7 +100,7 @@ def first_request(answer: str) -> str:
 
 
 def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:
-    """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by one per answer.
+    """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by 1 per answer.
 
     `best_of` always requests log-probabilities, to rank the answers.
     """

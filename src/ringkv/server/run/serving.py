@@ -37,12 +37,12 @@ class Serving(LoadedModel):
     timeout: float | None = None
 
     def name(self, requested: str | None) -> str:
-        """Return the model's name for a response: the requested one, or its own."""
+        """Return the model's name for a response: the requested name, or its first."""
         return requested or self.names[0]
 
 
 class Models:
-    """The models of a server, each with its engine. The first one takes requests that name no model."""
+    """The models of a server, each with its engine. The first model takes requests that name none."""
 
     def __init__(self, served: Sequence[Serving]) -> None:
         self._served = served

@@ -37,7 +37,7 @@ class UsageCounter:
             self._accepted += output.finish.usage.accepted_tokens
 
     def usage(self) -> dict[str, Any]:
-        """Return OpenAI's `usage` so far. `kv` sums the finished choices; it is absent until one is finished."""
+        """Return OpenAI's `usage` so far. `kv` sums the finished choices; it is absent until a choice is finished."""
         counts: dict[str, Any] = {
             "prompt_tokens": self._prompt,
             "completion_tokens": self._generated,

@@ -61,7 +61,7 @@ class History:
         self._last = Totals.of(serving)
 
     def take(self) -> None:
-        """Add a point for the time since the last one."""
+        """Add a point for the time since the last point."""
         now, stats, taken = Totals.of(self._serving), self._serving.engine.stats(), self._serving.metrics.taken
         self._points.append(
             {

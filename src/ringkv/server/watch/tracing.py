@@ -62,7 +62,7 @@ def wanted_endpoint(flag: str | None, environment: Mapping[str, str]) -> str | N
 
 @contextmanager
 def tracer_of(endpoint: str | None) -> Iterator["Tracer | None"]:
-    """Give a tracer that sends its spans to a collector over OTLP; send the last ones when the block ends.
+    """Give a tracer that sends its spans to a collector over OTLP; send the last spans when the block ends.
 
     Raises RingKVError if the packages are not installed.
     """

@@ -74,7 +74,7 @@ class Reader:
         return [Content(text)] if self._inside is None else self._parts(self._inside, text, "")
 
     def _parts(self, span: MarkedSpan, text: str, end: str) -> Sequence[AnswerPart]:
-        """Return the parts of a span's text; an invalid one is content, with its marks."""
+        """Return the parts of a span's text; an invalid span is content, with its marks."""
         if span.stream is not None:
             return [span.stream(text)] if text else []
         parts = span.parse(text)

@@ -87,7 +87,7 @@ def _call(value: Any, names: Collection[str]) -> ToolCall | None:
 
 
 def _object(value: Any) -> str | None:
-    """Return a JSON object, or the text of one, as text; None for anything else."""
+    """Return a JSON object, or its text, as text; None for anything else."""
     with suppress(ValueError, RecursionError):
         parsed = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
         return to_json(parsed) if isinstance(parsed, dict) else None
