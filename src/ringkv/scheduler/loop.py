@@ -71,7 +71,7 @@ class Loop:
     @property
     def patience(self) -> float | None:
         """Seconds after which an idle loop's `step` must be called in any case: a request then ends. None: never."""
-        deadline = self._scheduler.first_deadline
+        deadline = self._scheduler.deadlines.first
         return None if deadline is None else max(0.0, deadline - self._watch.now())
 
     def stats(self) -> Stats:
@@ -108,7 +108,7 @@ class Loop:
         for each in (request, *others):
             self._watch.submit(each.id)
             if each.timeout is not None:
-                self._scheduler.set_deadline(each.id, self._watch.now() + each.timeout)
+                self._scheduler.deadlines.set(each.id, self._watch.now() + each.timeout)
         return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:

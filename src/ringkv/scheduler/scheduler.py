@@ -62,7 +62,7 @@ class Scheduler:
         self._lanes = Lanes(limits)
         self._arrivals = count()
         self._shares = Shares()
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()  # of requests, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._costs = Costs()
@@ -135,17 +135,9 @@ class Scheduler:
         job.is_held = is_held
         self._waiting.update(job.prompt)
 
-    def set_deadline(self, request_id: str, when: float) -> None:
-        """Let a request that was just submitted end at this time, on the clock of `expire`."""
-        self._deadlines.set(request_id, when)
-
-    @property
-    def first_deadline(self) -> float | None:
-        return self._deadlines.first
-
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
-        return Outcome.joined(map(self._expire, self._deadlines.due(now)))
+        return Outcome.joined(map(self._expire, self.deadlines.due(now)))
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request at any stage. Does nothing for an unknown or finished request."""
@@ -443,7 +435,7 @@ class Scheduler:
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
-        self._deadlines.drop(job.request.id)
+        self.deadlines.drop(job.request.id)
         if not job.layouts:
             self._leave_prompt(job)
         if job.slot is None:
