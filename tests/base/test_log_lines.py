@@ -85,10 +85,10 @@ def test_text_is_the_format_of_a_process_whose_parent_chose_none(monkeypatch: py
 def test_every_line_of_a_rank_names_it(text_or_json: str) -> None:
     """The process of a rank that cannot start, without torch."""
     code = (
-        "import sys; from multiprocessing import Pipe; from types import SimpleNamespace as Names\n"
+        "import sys; from socket import socketpair; from types import SimpleNamespace as Names\n"
         "from ringkv.base.ranks import Rank; from ringkv.ranks import follower\n"
         "sys.modules['ringkv.ranks.part'] = Names(build_part=lambda *_: 1 / 0)\n"
-        "follower.main(Pipe()[0], Names(rank=Rank(3, 4), exchange='network'), 1.0)"
+        "follower.main(socketpair()[0], Names(rank=Rank(3, 4), exchange='network'), 1.0)"
     )
     environment = {**os.environ, INHERITED: text_or_json}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)

@@ -3,12 +3,13 @@ from dataclasses import replace
 from ringkv.base.messages import Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.worker.codec import decode, encode
+from ringkv.wire.codec import Codec
 
 
 def test_a_requests_seed_is_random_and_survives_encoding():
     one, other = (Request("r", (1,), SamplingParams()) for _ in range(2))
-    (received,) = decode(encode(Submit((one,)))).requests
+    codec = Codec(Submit)
+    (received,) = codec.decode(codec.encode(Submit((one,)))).requests
     assert one.seed == received.seed != other.seed
     assert one == other
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ringkv.ranks.rendezvous import KEY
+from ringkv.wire.handshake import KEY
 from tests.cli.conftest import SMALL
 
 

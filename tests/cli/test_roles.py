@@ -14,7 +14,7 @@ import pytest
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.roles import RoleOptions
 from ringkv.plan.options import Options
-from ringkv.ranks.rendezvous import KEY
+from ringkv.wire.handshake import KEY
 from tests.cli.commands.test_serve import serving
 from tests.cli.conftest import SMALL, Cli
 from tests.cli.test_torchrun import variables

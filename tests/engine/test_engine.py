@@ -20,7 +20,7 @@ from ringkv.cache.compress.selection import compress
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.worker.codec import decode, encode
+from ringkv.wire.codec import Codec
 from tests.engine import tiny
 
 
@@ -89,7 +89,8 @@ def test_without_a_seed_equal_requests_draw_different_tokens(engine: LocalEngine
 def test_a_request_without_a_seed_gives_the_same_tokens_again_on_another_engine(llama_dir: Path) -> None:
     """In another slot and as it comes out of a message to an engine process, too."""
     one = tiny.request(prompt(20), temperature=1.0)
-    (received,) = decode(encode(Submit((one,)))).requests  # type: ignore[union-attr]
+    codec = Codec(Submit)
+    (received,) = codec.decode(codec.encode(Submit((one,)))).requests
     tokens = []
     for slot, asked in enumerate((one, received)):
         engine = build(tiny.config(llama_dir))

@@ -18,8 +18,10 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.handoff.address import Address
 from ringkv.handoff.decode_loop import DecodeLoop
 from ringkv.handoff.handshake import accepted
-from ringkv.handoff.link import Link
-from ringkv.handoff.messages import Ask, Drop, Hello, Prefix, PromptDropped, PromptFailed, Received
+from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, Received
+from ringkv.wire.codec import Codec
+from ringkv.wire.handshake import Hello
+from ringkv.wire.link import Link
 from tests.handoff.workers import SECRET, TOY_RUNS, decoding, ends, prefilling, run, running, step, tokens, until
 
 PROMPT = (1, 2, 3)
@@ -49,7 +51,7 @@ class Played:
 
     def receive(self) -> Any:
         """Let the loop serve until it sends a message."""
-        until(lambda: bool(select([self.link._socket], [], [], 0)[0]), self.step)
+        until(lambda: bool(select([self.link], [], [], 0)[0]), self.step)
         return self.link.receive()
 
     def step(self) -> None:
@@ -124,12 +126,12 @@ def test_a_request_cancelled_while_its_prefix_arrives_frees_its_slot_and_the_byt
     with played(slots=1) as one:
         asked = one.ask()
         header, raw = prefix(asked)
-        one.link.send(header, raw[:40])
+        Link.send_bytes(one.link, Codec().encode(header), raw[:40])  # in this thread, as what follows
         transfer = one.loop._peers._asked["a"][1]
         until(lambda: transfer.state.name == "SENT")
         one.events += one.loop.cancel("a")
         another = one.ask("b")  # takes the slot while the first prefix still arrives
-        one.link._outbox.put((raw[40:],))
+        one.link._end.sendall(raw[40:])
         assert one.receive() == Received(asked.number)
         one.link.send(*prefix(another))
         assert one.receive() == Received(another.number)
@@ -198,12 +200,12 @@ def test_garbage_ends_the_link_and_fails_its_requests_while_running_ones_go_on(c
 
 
 @pytest.mark.parametrize(
-    "raw", [b"\xff\xff\xff\xff", b"\0\0\0\x02\xc0\xc0", b"GET / HTTP/1.1\r\n\r\n"], ids=["large", "empty", "http"]
+    "raw", [b"\xff" * 8, bytes(7) + b"\x02\xc0\xc0", b"GET / HTTP/1.1\r\n\r\n"], ids=["large", "empty", "http"]
 )
 def test_bytes_that_are_no_message_end_the_link(raw: bytes):
     with played() as one:
         one.ask()
-        one.link._outbox.put((raw,))
+        one.link._end.sendall(raw)
         assert one.serve("a")["a"].kind == "PrefillUnavailable"
 
 

@@ -14,8 +14,7 @@ from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogp
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.engine.build import build
-from ringkv.handoff.fingerprint import fingerprint
-from ringkv.handoff.identity import Identity
+from ringkv.handoff.identity import Identity, fingerprint
 from ringkv.handoff.messages import Prefix
 from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop

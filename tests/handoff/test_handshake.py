@@ -12,12 +12,12 @@ import pytest
 import toy
 
 from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
-from ringkv.handoff import handshake
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_peer import next_wait
+from ringkv.wire import handshake
 from tests.handoff.workers import ANY, SECRET, TOY_RUNS, decoding, prefilling, until
 
 

@@ -10,7 +10,7 @@ from ringkv.base.errors import EngineDied
 from ringkv.base.progress import Progress, silent
 from ringkv.base.ranks import RankEnded
 from ringkv.handoff.prefill import run
-from ringkv.ranks.rendezvous import KEY
+from ringkv.wire.handshake import KEY
 from tests.engine import tiny
 from tests.handoff.workers import ANY
 

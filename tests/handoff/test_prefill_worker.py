@@ -11,7 +11,6 @@ import toy
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.handoff.handshake import dialled
-from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import (
     Ask,
     Drop,
@@ -20,6 +19,7 @@ from ringkv.handoff.messages import (
     PromptScored,
     Received,
 )
+from ringkv.wire.link import Link, LinkClosed
 from tests.handoff.workers import SECRET, TOY, TOY_RUNS, Prefilling, prefilling, until
 
 
@@ -48,7 +48,7 @@ def serve(one: Prefilling, requests: int) -> None:
 
 def reply(one: Prefilling, link: Link) -> Any:
     """Let the worker serve until it replies, and return its message."""
-    until(lambda: bool(select([link._socket], [], [], 0)[0]), one.step)
+    until(lambda: bool(select([link], [], [], 0)[0]), one.step)
     return link.receive()
 
 

@@ -20,7 +20,7 @@ from ringkv.base.ranks import Rank
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
 from ringkv.handoff.prefill import run
-from ringkv.ranks.rendezvous import KEY
+from ringkv.wire.handshake import KEY
 from ringkv.worker.client import EngineClient
 from tests.engine import tiny
 from tests.engine.test_engine import prompt

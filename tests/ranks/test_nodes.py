@@ -17,6 +17,7 @@ from ringkv.base.ranks import Nodes, Rank
 from ringkv.ranks import node, rendezvous
 from ringkv.ranks.build import build
 from ringkv.ranks.engine import RankedEngine
+from ringkv.wire.handshake import KEY
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_families import answers
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("compiled")
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
     """Two machines with two ranks each, which divide the slots of latents: all operators of a network run."""
-    monkeypatch.setenv(rendezvous.KEY, "a secret of 24 characters")
+    monkeypatch.setenv(KEY, "a secret of 24 characters")
     kind, changes = MODELS["deepseek"]
     tiny.save(tmp_path, kind, **changes)
     nodes = Nodes(2, 0, port=free_ports())
@@ -89,7 +90,7 @@ def test_machines_that_divide_experts_differently_do_not_match(config: EngineCon
 
 @pytest.mark.parametrize(("secret", "what"), [("", "is not set"), ("short", "has 5 bytes")])
 def test_a_secret_is_needed(secret: str, what: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(rendezvous.KEY, secret)
+    monkeypatch.setenv(KEY, secret)
     for start in (build, lambda config: node.run(config, 1.0)):
         with pytest.raises(InvalidRequest, match=f"RINGKV_RANKS_KEY {what}"):
             start(config)
@@ -98,4 +99,4 @@ def test_a_secret_is_needed(secret: str, what: str, config: EngineConfig, monkey
 
 def test_a_first_machine_that_does_not_listen_is_named(config: EngineConfig) -> None:
     with pytest.raises(InvalidRequest, match=r"nothing listens at 127.0.0.1:\d+ .* node_rank 0"):
-        rendezvous.connected(config.nodes, timeout=0.1)
+        rendezvous.connected(config, timeout=0.1)

@@ -10,7 +10,7 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.drafts import NGRAM_SIZES, Lookup
+from ringkv.scheduler.job import NGRAM_SIZES, Lookup
 from ringkv.scheduler.loop import Loop
 from tests import toy
 

@@ -6,8 +6,7 @@ from ringkv.base.engine import Cached, Limits
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.job import Job, PendingPrompt
-from ringkv.scheduler.packing import in_order, pack
+from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack
 from tests import toy
 
 

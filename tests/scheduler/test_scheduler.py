@@ -90,7 +90,7 @@ def test_a_held_request_is_skipped_and_keeps_its_place():
         it.submit(request(name))
     it.hold("a")
     assert names(it, 3) == ["Pb", "D", "F"]
-    it.release("a")
+    it.hold("a", False)
     it.cancel("b")
     assert names(it, 1) == ["Pa"]
     assert it.stats().waiting == 1

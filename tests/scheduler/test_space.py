@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ringkv.scheduler.space import Space
+from ringkv.scheduler.lanes import Space
 
 
 @pytest.mark.parametrize("seed", range(20))

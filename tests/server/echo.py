@@ -24,7 +24,7 @@ from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
-from ringkv.worker.inbox import Inbox
+from ringkv.worker.client import Inbox
 
 BREAKS = 0  # the byte 0x00
 VOCAB = 258

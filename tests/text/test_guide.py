@@ -11,9 +11,8 @@ import pytest
 from llguidance import LLMatcher
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
-from ringkv.text.closing_search import ClosingSearch
 from ringkv.text.grammar import LONGEST, choice, json_object, json_schema, lark_or_gbnf, regex
-from ringkv.text.guide import Guides, _readable
+from ringkv.text.guide import ClosingSearch, Guides, _readable
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
 
@@ -188,7 +187,7 @@ CHAINS = """
 from pathlib import Path
 from sys import argv
 from ringkv.base.errors import InvalidRequest
-from ringkv.text.guide import Guides, _readable
+from ringkv.text.guide import ClosingSearch, Guides, _readable
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
 tokenizer = Tokenizer.from_directory(argv[1])

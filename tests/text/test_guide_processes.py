@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
-from multiprocessing import Pipe
 from pathlib import Path
+from socket import socketpair
 from threading import Event, Timer
 from typing import Any
 
@@ -20,9 +20,10 @@ from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFaile
 from ringkv.text import guide_processes, guide_server
 from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
 from ringkv.text.guide import CACHED_GRAMMARS, Guides, TokenGuide
-from ringkv.text.guide_messages import Call, Make, Ready, decode_reply, encode
+from ringkv.text.guide_messages import CALLS, REPLIES, Call, Make, Ready
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.wire.link import Link
 from tests import byte_tokenizer
 
 VOCAB, END = 300, 257
@@ -322,7 +323,8 @@ def test_a_guide_without_a_token_is_dropped_with_the_next_one(
     guides: GuideProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Call] = []
-    monkeypatch.setattr(guide_processes, "encode", lambda call: sent.append(call) or encode(call))
+    send = Link.send
+    monkeypatch.setattr(Link, "send", lambda link, message: (sent.append(message), send(link, message)))
     for _ in range(3):
         guides(regex("cancelled"))
     assert [call.dropped for call in sent if isinstance(call, Make)] == [(), (0,), (1,)]
@@ -398,13 +400,14 @@ class Broken(Guides):
     ],
 )
 def test_an_error_in_a_guide_process_is_told_as_what_it_is(error: BaseException, reason: str) -> None:
-    ours, theirs = Pipe()
+    ours, theirs = socketpair()
     child = os.fork()
     if child == 0:
-        guide_server._child(theirs, Broken(error))
-    assert isinstance(decode_reply(ours.recv_bytes()), Ready)
+        guide_server._child(Link(theirs, CALLS), Broken(error))
+    link = Link(ours, REPLIES)
+    assert isinstance(link.receive(), Ready)
     call = Make(1.0, 0, regex("a"), ())
-    ours.send_bytes(encode(call))
+    link.send(call)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert reason in str(guide_processes._why_ended(call, code))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
-from multiprocessing import Pipe
+from socket import socketpair
 
 import msgspec
 import psutil
@@ -19,9 +19,8 @@ from bench.fuzz.channel import framed
 from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest, TooSlow
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.messages import Cancel, Fatal, Slots, Stats
-from ringkv.worker.channel import Channel
-from ringkv.worker.client import EngineClient
-from ringkv.worker.codec import decode
+from ringkv.wire.link import Link
+from ringkv.worker.client import FROM_ENGINE, EngineClient
 from tests.worker.asking import LONG, all_from, all_of, children, request, soon
 
 
@@ -189,7 +188,7 @@ def test_an_id_is_refused_until_its_request_has_ended():
 
 
 def test_a_stream_that_nobody_reads_ends_at_its_bound_and_frees_its_slot_at_once(monkeypatch):
-    monkeypatch.setattr("ringkv.worker.inbox.MOST_UNREAD", 50)
+    monkeypatch.setattr("ringkv.worker.client.UNREAD", 50)
 
     async def main():
         async with engine() as client, aclosing(client.submit([[request("a", max_tokens=LONG)]])) as stream:
@@ -289,7 +288,7 @@ def test_a_program_without_close_still_exits_and_leaves_no_process(tmp_path):
 
 
 def test_a_request_too_large_for_a_message_is_refused_alone(monkeypatch):
-    monkeypatch.setattr("ringkv.worker.client.LARGEST_MESSAGE", 1000)
+    monkeypatch.setattr("ringkv.worker.client.LARGEST", 1000)
 
     async def main():
         async with engine() as client:
@@ -303,7 +302,7 @@ def test_a_request_too_large_for_a_message_is_refused_alone(monkeypatch):
 
 
 class Process:
-    """An engine process that is only a pipe."""
+    """An engine process that is only a socket."""
 
     pid, exitcode = 1, -signal.SIGKILL
 
@@ -320,7 +319,7 @@ class Process:
 def is_fatal(frame: bytes) -> bool:
     """Whether a frame is still a valid `Fatal` after its mutation: its error is then that of the stream."""
     with suppress(msgspec.DecodeError):
-        return isinstance(decode(frame[4:]), Fatal)
+        return isinstance(FROM_ENGINE.decode(frame[8:]), Fatal)
     return False
 
 
@@ -330,14 +329,14 @@ def test_garbage_from_the_engine_ends_its_streams_with_an_error_and_nothing_else
     async def main():
         texts = []
         for _ in range(100):
-            ours, theirs = Pipe()
+            ours, theirs = socketpair()
             garbage = [frame for _ in range(3) if not is_fatal(frame := framed(chance))]
-            client = EngineClient(Process(), Channel(ours), lambda *_: None)
+            client = EngineClient(Process(), ours, lambda *_: None)
             stream = asyncio.create_task(all_of(client, request("r", max_tokens=LONG), request("s")))
             await asyncio.sleep(0)
             with suppress(OSError):  # the client hangs up at the first bad message
                 for frame in garbage:
-                    os.write(theirs.fileno(), frame)
+                    theirs.sendall(frame)
             theirs.close()
             with pytest.raises(EngineDied) as caught:
                 await asyncio.wait_for(stream, 5)
@@ -352,12 +351,12 @@ def test_garbage_from_the_engine_ends_its_streams_with_an_error_and_nothing_else
 
 def test_a_message_that_only_the_server_sends_ends_the_engine():
     async def main():
-        ours, theirs = Pipe()
-        client = EngineClient(Process(), Channel(ours), lambda *_: None)
-        Channel(theirs).send(Cancel("r"))
+        ours, theirs = socketpair()
+        client = EngineClient(Process(), ours, lambda *_: None)
+        Link(theirs, FROM_ENGINE).send(Cancel("r"))
         failure = await asyncio.wait_for(client.ended(), 5)
         client._ready.exception()
         await client.close()
         return failure
 
-    assert "does not send Cancel" in asyncio.run(main()).message
+    assert "unknown message 'Cancel'" in asyncio.run(main()).message

@@ -5,8 +5,8 @@ import pytest
 
 from ringkv.base.errors import EngineDied, TooSlow
 from ringkv.base.events import Event, Failed, Token
-from ringkv.worker import inbox
-from ringkv.worker.inbox import Inbox
+from ringkv.worker import client
+from ringkv.worker.client import Inbox
 
 
 def put(box: Inbox, *events: Event) -> bool:
@@ -65,7 +65,7 @@ def test_a_waiting_reader_gets_the_error() -> None:
 def test_a_reader_that_is_too_far_behind_is_reported_once_and_gets_what_had_arrived(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inbox, "MOST_UNREAD", 50)
+    monkeypatch.setattr(client, "UNREAD", 50)
 
     async def main() -> tuple[list[bool], list[Sequence[Event]]]:
         box, got = Inbox(["a"]), list[Sequence[Event]]()

@@ -1,13 +1,11 @@
 import threading
-from contextlib import suppress
-
-import pytest
+from functools import partial
 
 from ringkv.base.events import Event, Finished, KVUsage, Scored, Token, Usage
 from ringkv.base.messages import EngineMessage, Events, Stats
-from ringkv.worker import outbox
-from ringkv.worker.channel import ChannelClosed
-from ringkv.worker.outbox import Outbox, merged
+from ringkv.wire.link import LinkClosed
+from ringkv.wire.outbox import Outbox
+from ringkv.worker.process import send_merged
 
 USAGE = Usage(1, 1, KVUsage("full", 1, 1, 0, 0, 1))
 
@@ -33,7 +31,7 @@ def steps(name: str, count: int) -> list[list[Event]]:
 
 def test_events_that_wait_for_the_pipe_are_sent_as_one_message_in_their_order() -> None:
     pipe = SlowPipe()
-    box = Outbox(pipe)
+    box = Outbox(partial(send_merged, pipe))
     first, *rest = steps("a", 5)
     box.put(first)
     assert pipe.reached.wait(10)
@@ -49,14 +47,15 @@ def test_events_that_wait_for_the_pipe_are_sent_as_one_message_in_their_order() 
 
 def test_events_are_not_merged_across_another_message() -> None:
     stats = Stats(0, 0, 1, 1)
-    got = list(merged([[Token("a", 1)], [Token("b", 2)], stats, [Token("a", 3)], None]))
-    assert got == [Events.of([Token("a", 1), Token("b", 2)]), stats, Events.of([Token("a", 3)])]
-
-
-def test_an_engine_waits_once_so_many_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_WAITING", 3)
     pipe = SlowPipe()
-    box = Outbox(pipe)
+    pipe.opened.set()
+    send_merged(pipe, [[Token("a", 1)], [Token("b", 2)], stats, [Token("a", 3)]])  # type: ignore[arg-type]
+    assert pipe.sent == [Events.of([Token("a", 1), Token("b", 2)]), stats, Events.of([Token("a", 3)])]
+
+
+def test_an_engine_waits_once_so_many_messages_wait() -> None:
+    pipe = SlowPipe()
+    box = Outbox(partial(send_merged, pipe), 3)
     box.put(Stats(0, 0, 0, 1))
     assert pipe.reached.wait(10)
     engine = threading.Thread(target=lambda: [box.put([Token("a", number)]) for number in range(4)], daemon=True)
@@ -70,20 +69,11 @@ def test_an_engine_waits_once_so_many_messages_wait(monkeypatch: pytest.MonkeyPa
     assert [event.token for message in pipe.sent[1:] for event in message] == [0, 1, 2, 3]  # type: ignore[union-attr]
 
 
-def test_after_the_pipe_is_closed_put_raises_and_close_returns() -> None:
-    closed = threading.Event()
+def test_after_the_pipe_is_closed_put_does_not_wait_and_close_returns() -> None:
+    def send(items: object) -> None:
+        raise LinkClosed
 
-    class Closed:
-        def send(self, message: EngineMessage) -> None:
-            closed.set()
-            raise ChannelClosed
-
-    box = Outbox(Closed())
-    box.put([Token("a", 1)])
-    assert closed.wait(10)
-    for _ in range(2 * outbox.MOST_WAITING):  # none waits for ever
-        with suppress(ChannelClosed):
-            box.put([Token("a", 1)])
-    with pytest.raises(ChannelClosed):
+    box = Outbox(send, 3)
+    for _ in range(99):
         box.put([Token("a", 1)])
     box.close()

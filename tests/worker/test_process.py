@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import Pipe, get_context
+from multiprocessing import get_context
+from socket import socketpair
 from threading import Thread
 
 import psutil
@@ -32,9 +33,9 @@ from ringkv.base.messages import (
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.loop import Loop
-from ringkv.worker.channel import Channel, ChannelClosed
-from ringkv.worker.codec import encode
-from ringkv.worker.process import STOPPING, main, serve
+from ringkv.wire.link import Link, LinkClosed
+from ringkv.worker.client import FROM_ENGINE
+from ringkv.worker.process import STOPPING, TO_ENGINE, main, serve
 
 
 def request(name: str, max_tokens: int = 3) -> Request:
@@ -42,26 +43,26 @@ def request(name: str, max_tokens: int = 3) -> Request:
 
 
 @contextmanager
-def served(seconds: float = 0.0) -> Iterator[Channel]:
+def served(seconds: float = 0.0) -> Iterator[Link]:
     """Yield our end of a channel to a toy engine in a thread. The thread must end with the block."""
-    ours, theirs = Pipe()
+    ours, theirs = socketpair()
     ended = []
 
     def run() -> None:
         try:
-            serve(Channel(theirs), Loop(toy.ToyEngine(seconds=seconds)))
+            serve(Link(theirs, TO_ENGINE), Loop(toy.ToyEngine(seconds=seconds)))
             ended.append("shut down")
-        except ChannelClosed:
+        except LinkClosed:
             ended.append("channel closed")
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    yield Channel(ours)
+    yield Link(ours, FROM_ENGINE)
     thread.join(10)
     assert ended == ["shut down"]
 
 
-def until_idle(channel: Channel) -> list:
+def until_idle(channel: Link) -> list:
     """Return all messages up to the stats of an idle engine."""
     messages = []
     while not messages or messages[-1] != Stats(0, 0, 0, 2):
@@ -70,13 +71,13 @@ def until_idle(channel: Channel) -> list:
 
 
 @contextmanager
-def spawned(builder: str) -> Iterator[tuple[Channel, psutil.Process]]:
-    ours, theirs = get_context("spawn").Pipe()
+def spawned(builder: str) -> Iterator[tuple[Link, psutil.Process]]:
+    ours, theirs = socketpair()
     process = get_context("spawn").Process(target=main, args=(theirs, toy.config(), builder))
     process.start()
     theirs.close()
     try:
-        yield Channel(ours), psutil.Process(process.pid)
+        yield Link(ours, FROM_ENGINE), psutil.Process(process.pid)
     finally:
         process.kill()
         process.join()
@@ -237,16 +238,16 @@ def test_the_process_ignores_signals_that_its_parent_handles(number):
 
 
 PARENT = """
-import os, sys
+import os, socket, sys
 from multiprocessing import get_context
 import toy
 from ringkv.worker.process import main
 
 if __name__ == "__main__":
-    ours, theirs = get_context("spawn").Pipe()
+    ours, theirs = socket.socketpair()
     process = get_context("spawn").Process(target=main, args=(theirs, toy.config(), "toy:build_forever"))
     process.start()
-    ours.recv_bytes()  # progress: the build has started
+    ours.recv(1)  # progress: the build has started
     print(process.pid, flush=True)
     sys.stdin.read()
 """
@@ -263,7 +264,9 @@ def test_the_process_ends_with_its_parent_even_while_building(tmp_path):
     assert not engine.is_running()
 
 
-@pytest.mark.parametrize("sent", [b"\xc1", b"", encode(Stats(1, 2, 3, 4))], ids=["no msgpack", "empty", "stats"])
+@pytest.mark.parametrize(
+    "sent", [b"\xc1", b"", FROM_ENGINE.encode(Stats(1, 2, 3, 4))], ids=["no msgpack", "empty", "stats"]
+)
 def test_an_invalid_message_to_the_engine_ends_it_with_a_reason(sent):
     with spawned("toy:build") as (channel, process):
         while not isinstance(channel.receive(), Ready):

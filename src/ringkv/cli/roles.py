@@ -58,7 +58,7 @@ class RoleOptions:
                 raise InvalidRequest(text, "role")
         _ = self.address, self.workers  # refuse what is no address
         if self.role != "both":
-            from ringkv.ranks.rendezvous import key
+            from ringkv.wire.handshake import key
 
             key("role")
 

@@ -1,6 +1,9 @@
-"""DecodeLoop: the loop of a decode worker. Prompts go to prefill workers and come back as prefixes."""
+"""DecodeLoop: the loop of a decode worker. Prompts go to prefill workers and come back as prefixes.
 
-from collections import deque
+A prompt gets its slot before it is requested, so no prefix arrives without a place. As many may be requested as there
+are slots. A place in the queue of requested prompts takes the part of a lane.
+"""
+
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
@@ -8,57 +11,82 @@ from time import monotonic
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, Engine, Packet
 from ringkv.base.events import Event, Failed, Finished, Scored
+from ringkv.base.failure import Failure
 from ringkv.base.guide import MakeGuide
+from ringkv.base.kv import Layouts
 from ringkv.base.messages import Stats
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
-from ringkv.handoff.decode_scheduler import DecodeScheduler
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.prefill_peer import Arrived, Lost, Scores
+from ringkv.handoff.prefill_peer import Arrived
 from ringkv.handoff.prefill_peers import PrefillPeers
-from ringkv.handoff.resting_loop import RestingLoop
 from ringkv.handoff.shape import PrefixShape
-from ringkv.ranks.rendezvous import key
-from ringkv.scheduler.actions import Outcome
+from ringkv.scheduler.loop import Loop
+from ringkv.scheduler.scheduler import Scheduler
 from ringkv.scheduler.stopwatch import Clock
-
-PATIENCE = 0.01  # seconds between two looks at deadlines and guides
+from ringkv.wire.handshake import key
 
 
 def decode_loop(engine: Engine, config: EngineConfig, guide: MakeGuide | None = None) -> "DecodeLoop":
     """Return the loop of an engine whose prompts are prefilled at `config.prefill`. Raises InvalidRequest."""
-    addresses = [Address.parse(one) for one in config.prefill]
+    addresses = [Address.parse(address) for address in config.prefill]
     peers = PrefillPeers(addresses, key("prefill"), Identity.of(config), PrefixShape.of(config))
     return DecodeLoop(engine, peers, guide)
 
 
-class DecodeLoop(RestingLoop):
+def decode_scheduler(engine: Engine) -> Scheduler:
+    """Return the scheduler of an engine whose prompts are prefilled elsewhere: a lane for each slot, and no store."""
+    limits = engine.limits
+    held = limits.staging_bytes + limits.slots * limits.slot_bytes
+    shapes = replace(limits, lanes=limits.slots, staged_entries=0, held_bytes=held, packs=False, rides=False)
+    return Scheduler(shapes, engine.default_kv, prefills=False)
+
+
+class DecodeLoop(Loop):
     def __init__(
         self, engine: Engine, peers: PrefillPeers, guide: MakeGuide | None = None, clock: Clock = monotonic
     ) -> None:
-        self._slots = DecodeScheduler(engine.limits, engine.default_kv)
-        super().__init__(engine, self._slots, guide, clock)
+        super().__init__(engine, decode_scheduler(engine), guide, clock)
         self._peers = peers
-        self._arrived: deque[Arrived] = deque()  # one for each peer at most, since it has one buffer
+        self._prefixes: dict[str, Arrived] = {}  # by request; one for each peer at most, since it has one buffer
         self.wakers = (peers.waker.fileno(),)
 
     @property
     def idle(self) -> bool:
-        return super().idle and not (self._peers.has_news or self._arrived)
-
-    @property
-    def patience(self) -> float | None:
-        return PATIENCE if self.has_requests else None
+        return super().idle and not self._peers.has_news
 
     def stats(self) -> Stats:
         return replace(super().stats(), prefill_workers=self._peers.connected)
 
     def step(self) -> list[Event]:
-        """Take what has arrived, insert at most one prefix, then do one action."""
-        events = [*self._take_news()]
-        if self._arrived and self._slots.may_insert:
-            events += self._insert_prefix(self._arrived.popleft())
-        return [*events, *super().step()]
+        """Take what has arrived, then do an action."""
+        events = [*self._take_news(), *super().step()]
+        for event in events:
+            if isinstance(event, Finished | Failed):
+                self._drop(event.request_id)
+        return events
+
+    def cancel(self, request_id: str) -> list[Event]:
+        self._drop(request_id)
+        return super().cancel(request_id)
+
+    def begin(self, request: Request, lane: int, entries: range | None) -> Cached:
+        """Request a prompt's prefix of a prefill worker."""
+        self._peers.ask(replace(request, kv=request.kv or self.engine.default_kv))
+        return Cached()
+
+    def insert(self, request: Request, lane: int, slot: int) -> Layouts:
+        """Copy a prefix from its peer's buffer to its slot."""
+        arrived = self._prefixes.pop(request.id)
+        prefix, raw = arrived.prefix, arrived.raw
+        self._peers.insert(request.id)
+        try:
+            entries, logits = raw[: prefix.entries], raw[prefix.entries :]
+            packet = Packet(request, prefix.layouts, prefix.seen, prefix.sampled, entries, logits)
+            self.engine.restore(packet, slot)
+        finally:
+            arrived.done()
+        return prefix.layouts
 
     def close(self) -> None:
         """End the links to the prefill workers."""
@@ -66,49 +94,23 @@ class DecodeLoop(RestingLoop):
 
     def _take_news(self) -> Iterator[Event]:
         while news := self._peers.next_news():
-            match news:
-                case Arrived():
-                    self._arrived.append(news)
-                case Scores(transfer, logprobs) if self._peers.is_asked(transfer):
-                    yield Scored(transfer.request.id, logprobs)
-                case Lost(transfer, failure) if self._peers.is_asked(transfer):
-                    yield from self._settle(self._scheduler.failed(transfer.request.id, failure))
+            transfer, what = news
+            if transfer is None or not self._peers.is_asked(transfer):
+                if isinstance(what, Arrived):
+                    what.done()
+                continue
+            request = transfer.request
+            match what:
+                case Arrived(prefix):
+                    self._prefixes[request.id] = what
+                    self.arrived(request, Cached(prefix.cached, prefix.cached))
+                case Failure():
+                    yield from self.fail(request.id, what)
+                case tuple():
+                    yield Scored(request.id, what)
 
-    def _begin(self, request: Request, lane: int, entries: range | None) -> list[Event]:
-        self._watch.begin(request.id, lane)
-        try:
-            self._peers.ask(replace(request, kv=request.kv or self._engine.default_kv))
-        except Exception as error:
-            return self._fail(request, error)
-        self._scheduler.begun(request, Cached())
-        return []
-
-    def _insert_prefix(self, arrived: Arrived) -> list[Event]:
-        """Copy a prefix from its peer's buffer to its slot."""
-        prefix, request_id = arrived.prefix, arrived.transfer.request.id
-        if not self._peers.insert(arrived):
+    def _drop(self, request_id: str) -> None:
+        """Cancel the prefix of a request, whatever its state, if it has a prefix."""
+        self._peers.drop(request_id)
+        if arrived := self._prefixes.pop(request_id, None):
             arrived.done()
-            return []
-        request, slot, lane = self._slots.reserved(request_id)
-        self._watch.prefilled(lane)
-        self._watch.insert(request_id, lane)
-        entries, logits = arrived.raw[: prefix.entries], arrived.raw[prefix.entries :]
-        try:
-            packet = Packet(request, prefix.layouts, prefix.seen, prefix.sampled, entries, logits)
-            self._engine.restore(packet, slot)
-        except Exception as error:
-            return self._fail(request, error)
-        finally:
-            arrived.done()
-        self._slots.arrived(request_id, prefix.layouts, prefix.cached)
-        self.wake()
-        return []
-
-    def _settle(self, outcome: Outcome) -> list[Event]:
-        for event in outcome.events:
-            if isinstance(event, Finished | Failed):
-                self._peers.drop(event.request_id)
-        return super()._settle(outcome)
-
-    def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
-        """Save nothing: a conversation's next turn is prefilled elsewhere."""

@@ -2,22 +2,55 @@
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
-from ringkv.handoff.decode_peer import DecodePeer
-from ringkv.handoff.handshake import RunsOther, accepted
+from ringkv.handoff.handshake import accepted
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.link import LinkClosed
-from ringkv.worker.channel import InvalidMessage
+from ringkv.handoff.states import Transfer
+from ringkv.wire.handshake import Refused
+from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
-
 RETRY = 0.1  # seconds before it accepts again after an error
-MOST = 64  # connections, those without a handshake included
+CONNECTIONS = 64  # at most, those without a handshake included
+_numbers = count()
+
+
+class Prefilled(NamedTuple):
+    """A prefix that waits in its slot until the link is free."""
+
+    transfer: Transfer
+    slot: int
+
+
+@dataclass(eq=False)
+class DecodePeer:
+    """A decode worker as the prefill worker sees it, and the prompts that it has requested.
+
+    name: in messages. sending: the transfer whose prefix is on the way; a link carries a single prefix at a time.
+    since: when it was sent, in seconds of the worker's clock.
+    """
+
+    link: Link
+    name: str
+    index: int = field(default_factory=lambda: next(_numbers))
+    transfers: dict[int, Transfer] = field(default_factory=dict)  # that have had no reply, by number
+    prefilled: deque[Prefilled] = field(default_factory=deque)
+    sending: Transfer | None = None
+    since: float = 0.0
+
+    def request_id(self, number: int) -> str:
+        """Return the id of a request in this worker's loop. Other decode workers may use the same numbers."""
+        return f"{self.index}:{number}"
+
 
 Deliver = Callable[[DecodePeer, object], None]
 
@@ -58,7 +91,7 @@ class Listener:
                 self._closing.wait(RETRY)
                 continue
             with self._lock:
-                has_room = self._open < MOST
+                has_room = self._open < CONNECTIONS
                 self._open += has_room
             if has_room:
                 who = f"a peer at {Address(*where[:2])}"
@@ -71,7 +104,7 @@ class Listener:
     def _serve(self, end: socket.socket, host: str, who: str, deliver: Deliver) -> None:
         try:
             peer = DecodePeer(accepted(end, self._secret, self._identity, who), who)
-        except RunsOther as error:
+        except Refused as error:
             self._log_once(host, error)
         except (RingKVError, OSError) as error:
             log.warning("%s", error)
@@ -81,7 +114,7 @@ class Listener:
             with self._lock:
                 self._open -= 1
 
-    def _log_once(self, host: str, error: RunsOther) -> None:
+    def _log_once(self, host: str, error: Refused) -> None:
         """Log a refusal, unless its host was refused for the same reason: a decode worker tries again and again."""
         with self._lock:
             is_new = (host, error.reason) not in self._refused

@@ -1,30 +1,15 @@
 """Messages between a decode worker and a prefill worker, as plain data.
 
-The decode worker sends Hello, Ask, Drop and Received. The prefill worker replies to Hello with Welcome, and to each Ask
-with one of Prefix, PromptFailed and PromptDropped, after any number of PromptScored. `number` is that of the Ask.
+After their handshake the decode worker sends Ask, Drop and Received. The prefill worker replies to each Ask with one of
+Prefix, PromptFailed and PromptDropped, after any number of PromptScored. `number` is that of the Ask.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import Layouts
 from ringkv.base.request import Request
-
-
-@dataclass(frozen=True)
-class Hello:
-    """The fields of an `Identity`."""
-
-    fingerprint: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Welcome:
-    """refusal: why the decode worker is not served; "" if it is."""
-
-    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,5 +76,5 @@ class PromptDropped:
     number: int
 
 
-FromDecode = Hello | Ask | Drop | Received
-FromPrefill = Welcome | Prefix | PromptScored | PromptFailed | PromptDropped
+FromDecode = Ask | Drop | Received
+FromPrefill = Prefix | PromptScored | PromptFailed | PromptDropped

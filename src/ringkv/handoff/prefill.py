@@ -13,14 +13,14 @@ from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.listener import Listener
 from ringkv.handoff.prefill_worker import PrefillWorker
-from ringkv.ranks.rendezvous import key
+from ringkv.wire.handshake import key
 from ringkv.worker.process import BUILDER, STOPPING, imported
 
 
 def run(
     config: EngineConfig, address: Address, tell: Progress, ready: Callable[[str], None], builder: str = BUILDER
 ) -> None:
-    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free one.
+    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free port.
 
     ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port,
     EngineDied if one of its ranks has ended.

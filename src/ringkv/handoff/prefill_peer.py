@@ -6,8 +6,8 @@ slot. So a cancelled slot may be taken at once, and memory does not depend on ho
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event, Lock, Semaphore, Thread
+from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest, PrefillUnavailable, RingKVError
 from ringkv.base.events import TokenLogprob
@@ -15,11 +15,10 @@ from ringkv.base.failure import Failure, in_short
 from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import dialled
 from ringkv.handoff.identity import Identity
-from ringkv.handoff.link import Link, LinkClosed
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.shape import PrefixShape
 from ringkv.handoff.states import State, Transfer
-from ringkv.worker.channel import InvalidMessage
+from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
 
@@ -27,36 +26,22 @@ FIRST, LONGEST = 0.1, 5.0  # seconds before it connects again; they double with 
 REFUSED = 30.0  # the longest if the worker refuses, which takes a person to change
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A prefix in its peer's buffer. `done` frees the buffer."""
 
-    transfer: Transfer
     prefix: Prefix
     raw: memoryview
     done: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Scores:
-    transfer: Transfer
-    logprobs: tuple[TokenLogprob, ...]
+class News(NamedTuple):
+    """What has happened to a transfer; None for both if a worker is connected or lost, so that the loop reports it.
 
+    what: the prefix, log-probabilities of its prompt, or why it will not arrive.
+    """
 
-@dataclass(frozen=True)
-class Lost:
-    """The prefix will not arrive."""
-
-    transfer: Transfer
-    failure: Failure
-
-
-@dataclass(frozen=True)
-class Linked:
-    """A worker is connected, or one is lost. It lets the loop report how many there are."""
-
-
-News = Arrived | Scores | Lost | Linked
+    transfer: Transfer | None = None
+    what: Arrived | tuple[TokenLogprob, ...] | Failure | None = None
 
 
 def next_wait(wait: float, error: Exception) -> float:
@@ -87,13 +72,17 @@ class PrefillPeer:
     def load(self) -> int | None:
         """Prompt tokens that are requested and have not arrived; None if it is not connected."""
         with self._lock:
-            return None if self._link is None else sum(len(one.request.tokens) for one in self._transfers.values())
+            return (
+                None
+                if self._link is None
+                else sum(len(transfer.request.tokens) for transfer in self._transfers.values())
+            )
 
     def has_prompt_of(self, transfer: Transfer) -> bool:
         """Whether the same prompt is requested of it already, so that they can share a prefill."""
-        asked = transfer.request.tokens, transfer.request.salt
+        prompt = transfer.request.tokens, transfer.request.salt
         with self._lock:
-            return any((one.request.tokens, one.request.salt) == asked for one in self._transfers.values())
+            return any((other.request.tokens, other.request.salt) == prompt for other in self._transfers.values())
 
     def ask(self, transfer: Transfer) -> None:
         """Request a prefix. Raises PrefillUnavailable if the worker is not connected."""
@@ -106,17 +95,14 @@ class PrefillPeer:
     def drop(self, transfer: Transfer) -> None:
         """Cancel a transfer, whatever its state."""
         with self._lock:
-            was = transfer.state
-            if transfer.drop() and was is State.RESERVED and self._link:
+            before = transfer.state
+            if transfer.drop() and before is State.RESERVED and self._link:
                 self._link.send(Drop(transfer.number))
 
-    def insert(self, transfer: Transfer) -> bool:
-        """Note that a prefix that has arrived is inserted now. Returns False if it was cancelled."""
+    def insert(self, transfer: Transfer) -> None:
+        """Note that a prefix that has arrived is inserted now."""
         with self._lock:
-            if transfer.state is State.DROPPED:
-                return False
             transfer.to(State.INSERTED)
-            return True
 
     def close(self) -> None:
         self._closing.set()
@@ -127,23 +113,23 @@ class PrefillPeer:
         self._thread.join()
 
     def _run(self) -> None:
-        wait, said = 0.0, ""
+        wait, logged = 0.0, ""
         while not self._closing.wait(wait):
             try:
                 link = dialled(self.address, self._secret, self._identity)
             except (RingKVError, OSError) as error:  # OSError: this process has no descriptor left
-                if str(error) != said:
-                    log.warning("%s", said := str(error))
+                if str(error) != logged:
+                    log.warning("%s", logged := str(error))
                 wait = next_wait(wait, error)
                 continue
             log.warning("connected to the prefill worker at %s", self.address)
-            wait, said = self._follow(link), ""
+            wait, logged = self._follow(link), ""
 
     def _follow(self, link: Link) -> float:
-        """Receive until the link ends. Returns the seconds to wait before the next one."""
+        """Receive until the link ends. Returns the seconds to wait before the next link."""
         with self._lock:
             self._link = link
-        self._deliver(Linked())
+        self._deliver(News())
         wait, why = FIRST, "was lost"
         try:
             while not self._closing.is_set():
@@ -164,23 +150,23 @@ class PrefillPeer:
         with self._lock:
             self._link, transfers = None, list(self._transfers.values())
             self._transfers.clear()
-            failed = [one for one in transfers if one.drop()]
+            failed = [transfer for transfer in transfers if transfer.drop()]
         if not self._closing.is_set():
             log.warning("%s; requests that failed there: %d", why, len(failed))
         failure = Failure("PrefillUnavailable", f"{why} before the prompt was prefilled; send the request again")
         for transfer in failed:
-            self._deliver(Lost(transfer, failure))
-        self._deliver(Linked())
+            self._deliver(News(transfer, failure))
+        self._deliver(News())
 
     def _take(self, link: Link, message: object) -> None:
-        """Handle a message. Raises InvalidMessage for one that is not due."""
+        """Handle a message. Raises InvalidMessage for a message that is not due."""
         match message:
             case PromptScored(number, logprobs):
                 if (transfer := self._awaited(number)).state is State.RESERVED:
-                    self._deliver(Scores(transfer, logprobs))
+                    self._deliver(News(transfer, logprobs))
             case PromptFailed(number, kind, text, param):
                 if self._end(transfer := self._awaited(number)):
-                    self._deliver(Lost(transfer, Failure(kind, text, param)))
+                    self._deliver(News(transfer, Failure(kind, text, param)))
             case PromptDropped(number):
                 if (transfer := self._awaited(number)).state is not State.DROPPED:
                     raise InvalidMessage("a prefix that was not cancelled was dropped")
@@ -223,6 +209,6 @@ class PrefillPeer:
                 transfer.to(State.ACKNOWLEDGED)
         link.send(Received(transfer.number))
         if is_wanted:
-            self._deliver(Arrived(transfer, prefix, raw, self._is_free.release))
+            self._deliver(News(transfer, Arrived(prefix, raw, self._is_free.release)))
         else:
             self._is_free.release()

@@ -16,10 +16,10 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Failed, Scored
 from ringkv.base.failure import failure_of
-from ringkv.handoff.decode_peer import DecodePeer, Prefilled
+from ringkv.handoff.listener import DecodePeer, Prefilled
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
-from ringkv.handoff.prefill_loop import PrefillLoop
 from ringkv.handoff.states import State, Transfer
+from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.stopwatch import Clock
 
 log = logging.getLogger(__name__)
@@ -27,15 +27,13 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGED_WITHIN = 60.0  # seconds; a decode worker that takes longer is stuck, and keeps slots from others
 LOOK_EVERY = 5.0  # seconds
 
-Asked = tuple[DecodePeer, Transfer]
-
 
 class PrefillWorker:
     def __init__(self, engine: Engine, fingerprint: str, clock: Clock = monotonic) -> None:
-        self._loop, self._fingerprint = PrefillLoop(engine, self._prefilled, clock), fingerprint
+        self._loop, self._fingerprint = Loop(engine, clock=clock, park=self._prefilled), fingerprint
         self._now = clock
         self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
-        self._asked: dict[str, Asked] = {}  # by request id in the loop
+        self._asked: dict[str, tuple[DecodePeer, Transfer]] = {}  # by request id in the loop
         self._peers: set[DecodePeer] = set()
         self._ends = False
 
@@ -53,11 +51,10 @@ class PrefillWorker:
             self.step(waits=self._loop.idle)
 
     def step(self, waits: bool = False) -> None:
-        """Handle what has arrived, do one action of the loop, and send what is due. waits: for something to arrive."""
+        """Handle what has arrived, do an action of the loop, and send what is due. waits: for something to arrive."""
         self._take_messages(waits)
         self._report(self._loop.step())
         self._send()
-        self._cut_off_stuck()
 
     @property
     def requests(self) -> int:
@@ -75,16 +72,24 @@ class PrefillWorker:
                     self._take(*item)
 
     def _take(self, peer: DecodePeer, message: object) -> None:
-        """Handle a message. The link of a peer that sends one that is not due ends, and the peer is lost then."""
+        """Handle a message. After a message that is not due the link ends, and the peer is lost then."""
         match message:
-            case None:
-                self._lose(peer)
+            case None:  # the peer is lost
+                peer.sending = None
+                for transfer in list(peer.transfers.values()):
+                    self._end(peer, transfer)
+                self._peers.discard(peer)
             case Ask(number) if number not in peer.transfers:
                 self._ask(peer, message)
             case Drop(number):
-                self._drop(peer, number)
+                transfer = peer.transfers.get(number)
+                if transfer and transfer.state is State.RESERVED:  # a prefix that is sent will be acknowledged
+                    self._end(peer, transfer)
+                    peer.link.send(PromptDropped(number))
             case Received(number) if peer.sending and peer.sending.number == number:
-                self._free(peer, peer.sending)
+                peer.sending.to(State.ACKNOWLEDGED)
+                self._forget(peer, peer.sending)
+                peer.sending = None
             case _:
                 peer.link.shut()
 
@@ -96,36 +101,16 @@ class PrefillWorker:
         # Its timeout ends it at the decode worker, which then drops it.
         self._report(self._loop.submit(replace(ask.request, id=request_id, timeout=None)))
 
-    def _drop(self, peer: DecodePeer, number: int) -> None:
-        """Drop a prefix that is not sent yet. One that is, will be acknowledged."""
-        transfer = peer.transfers.get(number)
-        if transfer is not None and transfer.state is State.RESERVED:
-            self._end(peer, transfer)
-            peer.link.send(PromptDropped(number))
-
-    def _free(self, peer: DecodePeer, transfer: Transfer) -> None:
-        """Free the slot of a prefix that has arrived."""
-        transfer.to(State.ACKNOWLEDGED)
-        peer.sending = None
-        self._forget(peer, transfer)
-
-    def _lose(self, peer: DecodePeer) -> None:
-        """Drop all that a lost peer has requested."""
-        peer.sending = None
-        for transfer in list(peer.transfers.values()):
-            self._end(peer, transfer)
-        self._peers.discard(peer)
-
     def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
         transfer.drop()
-        peer.prefilled = deque(one for one in peer.prefilled if one.transfer is not transfer)
+        peer.prefilled = deque(waiting for waiting in peer.prefilled if waiting.transfer is not transfer)
         self._forget(peer, transfer)
 
     def _forget(self, peer: DecodePeer, transfer: Transfer) -> None:
         del peer.transfers[transfer.number]
         request_id = peer.request_id(transfer.number)
         if self._asked.pop(request_id, None):
-            self._loop.leave(request_id)
+            self._loop.cancel(request_id)
 
     def _prefilled(self, request_id: str, slot: int) -> None:
         peer, transfer = self._asked[request_id]
@@ -143,14 +128,10 @@ class PrefillWorker:
                     peer.link.send(PromptFailed(transfer.number, kind, text, param))
 
     def _send(self) -> None:
-        """Send each peer the next prefix, if none is on the way to it."""
+        """Send each peer the next prefix, if none is on the way to it. End the link if it does not acknowledge it."""
         for peer in self._peers:
             if peer.prefilled and peer.sending is None:
                 self._export(peer, *peer.prefilled.popleft())
-
-    def _cut_off_stuck(self) -> None:
-        """End the links of peers that do not acknowledge a prefix. They are lost then, as others are."""
-        for peer in self._peers:
             if peer.sending and self._now() - peer.since > ACKNOWLEDGED_WITHIN:
                 log.warning("%s has not acknowledged a prefix for %g s; it is cut off", peer.name, ACKNOWLEDGED_WITHIN)
                 peer.since = inf
@@ -159,14 +140,15 @@ class PrefillWorker:
     def _export(self, peer: DecodePeer, transfer: Transfer, slot: int) -> None:
         number = transfer.number
         try:
-            packet = self._loop.export(slot)
+            packet = self._loop.engine.export(slot)
         except RingKVError as error:
             self._end(peer, transfer)
             failure = failure_of(peer.request_id(number), error)
             peer.link.send(PromptFailed(number, failure.kind, failure.message, failure.param))
             return
         sizes = len(packet.entries), len(packet.logits)
-        cached = self._loop.cached(peer.request_id(number))
+        usage = self._loop.usage(peer.request_id(number))
+        cached = usage.cached_tokens if usage else 0
         header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
         transfer.to(State.SENT)
         peer.sending, peer.since = transfer, self._now()

@@ -8,7 +8,7 @@ from ringkv.base.kv import Layout, Layouts
 from ringkv.handoff.messages import Prefix
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import item_bytes
-from ringkv.worker.channel import InvalidMessage
+from ringkv.wire.link import InvalidMessage
 
 LOGIT = 4  # bytes
 

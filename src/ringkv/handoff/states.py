@@ -32,7 +32,7 @@ NEXT: Mapping[State, frozenset[State]] = {
 
 @dataclass(eq=False)
 class Transfer:
-    """A prefix that one worker requests of another. number: of its `Ask` on their link."""
+    """A prefix that a worker requests of another. number: of its `Ask` on their link."""
 
     number: int
     request: Request

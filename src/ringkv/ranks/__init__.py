@@ -1,4 +1,4 @@
 """Several processes behind one engine.
 
-Others import `build`, `node` and `rendezvous`.
+Others import `build` and `node`.
 """

@@ -23,17 +23,17 @@ def build(config: EngineConfig, tell: Progress = silent) -> Engine:
     if config.rank.count == 1:
         return build_local(config, tell)
     placement.check(config)
-    own = placement.placed(config)
-    descriptor = shared_memory() if own.exchange == "memory" else None
-    group = Group(own, descriptor, TIMEOUT, tell)
+    first = placement.placed(config)
+    descriptor = shared_memory() if first.exchange == "memory" else None
+    group = Group(first, descriptor, TIMEOUT, tell)
     try:
-        engine = build_part(own, descriptor, TIMEOUT, tell)
+        engine = build_part(first, descriptor, TIMEOUT, tell)
         tell(0, 0, "waiting for the other ranks")
         others = group.wait_until_built()
     except BaseException:
         group.close()
         raise
-    _notice_an_end(group, own)
+    _notice_an_end(group, first)
     group.check()
     return RankedEngine(engine, group, PacketParts.of(config), others)
 

@@ -10,20 +10,8 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.ranks import messages
 from ringkv.ranks.group import Group
-from ringkv.ranks.messages import (
-    Begin,
-    Compress,
-    Export,
-    Forward,
-    Insert,
-    Leave,
-    Prefill,
-    Release,
-    Restore,
-    Sample,
-    Verb,
-)
 from ringkv.ranks.packets import PacketParts
 
 if TYPE_CHECKING:
@@ -39,8 +27,8 @@ class RankedEngine:
 
     def __init__(self, engine: Engine, group: Group, parts: PacketParts, others: Sequence[RankBytes]) -> None:
         self._engine, self._group, self._parts = engine, group, parts
-        own = RankBytes(engine.limits.held_bytes, engine.limits.slot_bytes)
-        self._limits = replace(engine.limits, rank_bytes=(own, *others))
+        first = RankBytes(engine.limits.held_bytes, engine.limits.slot_bytes)
+        self._limits = replace(engine.limits, rank_bytes=(first, *others))
 
     @property
     def limits(self) -> Limits:
@@ -55,30 +43,32 @@ class RankedEngine:
         self._engine.admit(request)
 
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
-        with self._everywhere(Begin(request, lane, None if entries is None else (entries.start, entries.stop))):
+        with self._everywhere(
+            messages.Begin(request, lane, None if entries is None else (entries.start, entries.stop))
+        ):
             return self._engine.begin(request, lane, entries)
 
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
-        with self._everywhere(Prefill(tuple((one.lane, one.start, one.stop) for one in work), feed)):
+        with self._everywhere(messages.Prefill(tuple((chunk.lane, chunk.start, chunk.stop) for chunk in work), feed)):
             return self._engine.prefill(work, feed)
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
-        with self._everywhere(Compress(lane, choice)):
+        with self._everywhere(messages.Compress(lane, choice)):
             return self._engine.compress(lane, choice)
 
     def kept(self, lane: int, choice: KVChoice) -> list["NDArray[np.int64]"]:
         """Return for each layer int64 [H, live] of the first rank's heads."""
-        with self._everywhere(Compress(lane, choice)):
+        with self._everywhere(messages.Compress(lane, choice)):
             return self._engine.kept(lane, choice)
 
     def insert(self, lane: int, slot: int, request: Request) -> None:
-        with self._everywhere(Insert(lane, slot, replace(request, tokens=()))):
+        with self._everywhere(messages.Insert(lane, slot, replace(request, tokens=()))):
             self._engine.insert(lane, slot, request)
 
     def export(self, slot: int) -> Packet:
         """Gather the heads of all ranks into the packet of one rank."""
         self._check_local()
-        with self._everywhere(Export(slot)):
+        with self._everywhere(messages.Export(slot)):
             packet = self._engine.export(slot)
             parts = [packet.entries, *self._group.receive_each()]
         return packet._replace(entries=self._parts.merged(parts, _live(packet)))
@@ -87,35 +77,35 @@ class RankedEngine:
         """Give each rank its heads of a packet of one rank."""
         self._check_local()
         try:
-            own, *others = self._parts.split(packet.entries, _live(packet))
+            first, *others = self._parts.split(packet.entries, _live(packet))
         except ValueError as error:
             raise InvalidRequest(f"{error}; take an engine with the same model, dtype and slots") from error
         request, layouts, seen, sampled, _, logits = packet
-        whole = Restore(slot, request, layouts, seen, sampled, own, bytes(logits))
-        self._group.send_each([replace(whole, entries=entries) for entries in others])
-        self._engine.restore(whole.packet, slot)
+        verb = messages.Restore(slot, request, layouts, seen, sampled, first, bytes(logits))
+        self._group.send_each([replace(verb, entries=entries) for entries in others])
+        self._engine.restore(verb.packet, slot)
 
     def _check_local(self) -> None:
         if not self._group.is_local:
             raise InvalidRequest("requests of several machines cannot be moved; use ranks of one machine", "nnodes")
 
     def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
-        with self._everywhere(Sample(forced or {}, allowed or {})):
+        with self._everywhere(messages.Sample(forced or {}, allowed or {})):
             return self._engine.sample(forced, allowed)
 
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
-        with self._everywhere(Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
+        with self._everywhere(messages.Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
             self._engine.forward(drafts)
 
     def recalled(self, slot: int) -> int | None:
         return self._engine.recalled(slot)
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
-        with self._everywhere(Leave(slot, tokens)):
+        with self._everywhere(messages.Leave(slot, tokens)):
             self._engine.leave(slot, tokens)
 
     def release(self, slot: int) -> None:
-        with self._everywhere(Release(slot)):
+        with self._everywhere(messages.Release(slot)):
             self._engine.release(slot)
 
     def close(self) -> None:
@@ -123,8 +113,8 @@ class RankedEngine:
         self._group.close()
 
     @contextmanager
-    def _everywhere(self, verb: Verb) -> Iterator[None]:
-        """Send a verb to the other ranks. If one has ended, raise RankEnded instead of the error that follows."""
+    def _everywhere(self, verb: messages.Verb) -> Iterator[None]:
+        """Send a verb to the other ranks. If a rank has ended, raise RankEnded instead of the error that follows."""
         self._group.send(verb)
         try:
             yield

@@ -4,54 +4,47 @@ import logging
 import signal
 import sys
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from socket import socket
 
 from ringkv.base import log_lines
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine, RankBytes
 from ringkv.base.errors import RingKVError
-from ringkv.base.failure import describe, in_short
+from ringkv.base.failure import Failure, describe, in_short
 from ringkv.machine.parent import exit_with_parent
 from ringkv.ranks import rendezvous
-from ringkv.ranks.links import Link, LinkClosed
-from ringkv.ranks.messages import Built, Hello, Lanes, Stop
+from ringkv.ranks.messages import Built, Lanes, Stop, link_of
+from ringkv.wire.link import Link, LinkClosed
 
 log = logging.getLogger(__name__)
 
 
-def main(connection: Connection, config: EngineConfig, timeout: float) -> None:
+def main(end: socket, config: EngineConfig, timeout: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
     _begin(config.rank.index)
-    _follow(Link(connection), config, timeout)
+    _follow(link_of(end), config, timeout)
 
 
 def main_of_another_machine(config: EngineConfig, timeout: float) -> None:
     """Connect to the first rank, then run until `Stop`, or until it ends."""
     _begin(config.rank.index)
     try:
-        link = Link(rendezvous.connected(config.nodes))
+        link = rendezvous.connected(config)
     except RingKVError as error:
         sys.exit(f"ringkv: {error}")
-    link.send(Hello(config.rank.index, rendezvous.fingerprint(config)))
-    try:
-        reply = link.receive()
-    except LinkClosed:
-        sys.exit("ringkv: the first machine has ended")
-    if reply.refusal:
-        sys.exit(f"ringkv: {reply.refusal}")
     _follow(link, config, timeout)
 
 
 def _begin(rank: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     log_lines.inherit(rank)
     exit_with_parent()
 
 
 def _follow(link: Link, config: EngineConfig, timeout: float) -> None:
     try:
-        descriptor = recv_handle(link.connection) if config.exchange == "memory" else None
+        descriptor = recv_handle(link) if config.exchange == "memory" else None
         engine = _built(link, config, descriptor, timeout)
         if engine is not None:
             _serve(link, engine)
@@ -65,12 +58,12 @@ def _built(link: Link, config: EngineConfig, descriptor: int | None, timeout: fl
     try:
         engine = build_part(config, descriptor, timeout)
     except RingKVError as error:
-        failure = describe(error)
-        link.send(Built(failure.kind, f"rank {config.rank.index}: {error}"))
+        link.send(Built(describe(error)._replace(message=f"rank {config.rank.index}: {error}")))
         return None
     except Exception as error:
         log.exception("the rank could not start")
-        link.send(Built("EngineDied", f"rank {config.rank.index} could not start ({in_short(error)}); see its log"))
+        text = f"rank {config.rank.index} could not start ({in_short(error)}); see its log"
+        link.send(Built(Failure("EngineDied", text)))
         return None
     limits = engine.limits
     link.send(Built(bytes=RankBytes(limits.held_bytes, limits.slot_bytes)))

@@ -1,14 +1,20 @@
-"""Messages from the first rank to the others: each is one verb of `base.engine`, as plain data.
+"""Messages from the first rank to the others: each is a verb of `base.engine`, as plain data.
 
 All ranks run the same verbs in the same order. A prompt's tokens are sent once, when its lane begins.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from socket import socket
+from typing import get_args
 
 from ringkv.base.engine import Engine, Packet, PrefillChunk, RankBytes
+from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.wire.codec import Codec
+from ringkv.wire.handshake import Hello, Welcome
+from ringkv.wire.link import Link
 
 Lanes = dict[int, Request]
 """The request whose prompt is in each lane."""
@@ -36,13 +42,17 @@ class Prefill:
         engine.prefill([PrefillChunk(lanes[lane], lane, start, stop) for lane, start, stop in self.chunks], self.feed)
 
 
-@dataclass(frozen=True)
-class Compress:
-    lane: int
-    choice: KVChoice
+class _Same:
+    """A verb with the arguments of the engine's method of this name."""
 
     def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.compress(self.lane, self.choice)
+        getattr(engine, type(self).__name__.lower())(**vars(self))
+
+
+@dataclass(frozen=True)
+class Compress(_Same):
+    lane: int
+    choice: KVChoice
 
 
 @dataclass(frozen=True)
@@ -58,34 +68,25 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(_Same):
     forced: Mapping[int, int]
     allowed: Mapping[int, bytes]
 
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.sample(self.forced, self.allowed)
-
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(_Same):
     drafts: Mapping[int, tuple[int, ...]]
 
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.forward(self.drafts)
-
 
 @dataclass(frozen=True)
-class Leave:
+class Leave(_Same):
     slot: int
     tokens: tuple[int, ...]
-
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.leave(self.slot, self.tokens)
 
 
 @dataclass(frozen=True)
 class Export:
-    """The one verb that is replied to: with the bytes of the rank's entries."""
+    """The only verb that is replied to: with the bytes of the rank's entries."""
 
     slot: int
 
@@ -114,11 +115,8 @@ class Restore:
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(_Same):
     slot: int
-
-    def run(self, engine: Engine, lanes: Lanes) -> None:
-        engine.release(self.slot)
 
 
 @dataclass(frozen=True)
@@ -127,34 +125,18 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class HelloReply:
-    """The first rank's reply to a `Hello`. refusal: why the rank cannot join; "" if it can."""
-
-    refusal: str = ""
-
-
-@dataclass(frozen=True)
-class Hello:
-    """The first message of a rank of another machine."""
-
-    rank: int
-    fingerprint: str
-
-
-NO_BYTES = RankBytes(0, 0)
-
-
-@dataclass(frozen=True)
 class Built:
-    """A rank's last message: its engine is ready or failed.
+    """A rank's last message: its engine is ready, or why it could not be built. bytes: of its cache."""
 
-    kind, message: of a `base.failure.Failure`; "" if ready. bytes: of its cache.
-    """
-
-    kind: str = ""
-    message: str = ""
-    bytes: RankBytes = NO_BYTES
+    failure: Failure | None = None
+    bytes: RankBytes = RankBytes(0, 0)  # noqa: RUF009 - frozen
 
 
 Verb = Begin | Prefill | Compress | Insert | Export | Restore | Sample | Forward | Leave | Release
-RankMessage = Verb | Stop | Hello | HelloReply | Built
+RankMessage = Verb | Stop | Built
+CODEC = Codec(Hello, Welcome, *get_args(RankMessage))
+
+
+def link_of(end: socket) -> Link:
+    """Return a rank's link. The entries of a slot may take many gigabytes, so a message may have any size."""
+    return Link(end, CODEC, largest=1 << 62)

@@ -9,18 +9,19 @@ from ringkv.base.errors import EngineDied
 from ringkv.machine.exit_status import described
 from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main_of_another_machine
-from ringkv.ranks.members import end
+from ringkv.ranks.group import end
+from ringkv.wire.handshake import key
 
 
 def run(config: EngineConfig, timeout: float) -> None:
     """Run until the first machine ends its engine. Raises EngineDied if a rank ends with an error."""
     placement.check(config)
-    rendezvous.key()  # refuse its absence before a process starts
+    key(rendezvous.PARAM)  # refuse its absence before a process starts
     processes = {}
     for index in config.nodes.local(config.rank.count):
-        own = placement.of_rank(replace(config, exchange="network"), index)
+        placed = placement.of_rank(replace(config, exchange="network"), index)
         process = get_context("spawn").Process(
-            target=main_of_another_machine, args=(own, timeout), name=f"ringkv-rank-{index}"
+            target=main_of_another_machine, args=(placed, timeout), name=f"ringkv-rank-{index}"
         )
         process.start()
         processes[process.sentinel] = index, process

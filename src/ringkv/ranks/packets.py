@@ -38,44 +38,44 @@ class PacketParts:
         groups = tuple(group.in_slots for group in model.groups)
         return cls(groups, item_bytes(config.dtype), config.rank.count, config.capacity)
 
-    def merged(self, parts: Sequence[bytes | memoryview], live: Sequence[int]) -> memoryview:
+    def merged(self, parts: Sequence[bytes | bytearray | memoryview], live: Sequence[int]) -> memoryview:
         """Return the entries of one rank from those of each. live: live entries of each group.
 
         Raises ValueError for parts of another size.
         """
         import numpy as np
 
-        whole = np.empty(sum(layers * heads * size for layers, heads, size in self._shapes(live)), np.uint8)
+        merged = np.empty(sum(layers * heads * size for layers, heads, size in self._shapes(live)), np.uint8)
         for index, part in enumerate(parts):
-            blocks = [block[:, span.start : span.stop] for block, span in self._blocks(whole, live, index)]
+            blocks = [block[:, span.start : span.stop] for block, span in self._blocks(merged, live, index)]
             sizes = [block.size for block in blocks]
             if len(part) != sum(sizes):
                 raise ValueError(f"rank {index} has {len(part):,} bytes; these entries take {sum(sizes):,}")
             raw = np.split(np.frombuffer(part, np.uint8), np.cumsum(sizes)[:-1])
-            for block, own in zip(blocks, raw, strict=True):
-                block[:] = own.reshape(block.shape)
-        return memoryview(whole)  # type: ignore[arg-type]
+            for block, values in zip(blocks, raw, strict=True):
+                block[:] = values.reshape(block.shape)
+        return memoryview(merged)  # type: ignore[arg-type]
 
     def split(self, entries: bytes | memoryview, live: Sequence[int]) -> list[bytes]:
-        """Return the entries of each rank from those of one. Raises ValueError for entries of another size."""
+        """Return the entries of each rank from those of a single rank. Raises ValueError for another size."""
         import numpy as np
 
-        whole, size = np.frombuffer(entries, np.uint8), sum(a * b * c for a, b, c in self._shapes(live))
-        if len(whole) != size:
-            raise ValueError(f"the packet has {len(whole):,} bytes; these entries take {size:,}")
+        merged, size = np.frombuffer(entries, np.uint8), sum(a * b * c for a, b, c in self._shapes(live))
+        if len(merged) != size:
+            raise ValueError(f"the packet has {len(merged):,} bytes; these entries take {size:,}")
         return [
-            b"".join(block[:, span.start : span.stop].tobytes() for block, span in self._blocks(whole, live, index))
+            b"".join(block[:, span.start : span.stop].tobytes() for block, span in self._blocks(merged, live, index))
             for index in range(self.ranks)
         ]
 
     def _blocks(
-        self, whole: "NDArray[np.uint8]", live: Sequence[int], index: int
+        self, merged: "NDArray[np.uint8]", live: Sequence[int], index: int
     ) -> "Iterator[tuple[NDArray[np.uint8], range]]":
         """Yield views [L, H, bytes] of one rank's entries, with the heads that a rank has of each."""
         first = 0
         for layers, heads, size in self._shapes(live):
             stop = first + layers * heads * size
-            yield whole[first:stop].reshape(layers, heads, size), Rank(index, self.ranks).heads(heads)
+            yield merged[first:stop].reshape(layers, heads, size), Rank(index, self.ranks).heads(heads)
             first = stop
 
     def _shapes(self, live: Sequence[int]) -> Iterator[tuple[int, int, int]]:

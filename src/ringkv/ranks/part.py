@@ -23,7 +23,7 @@ def build_local(config: EngineConfig, tell: Progress) -> LocalEngine:
 
 
 def build_part(config: EngineConfig, descriptor: int | None, timeout: float, tell: Progress = silent) -> Engine:
-    """Build the engine of one rank, and connect it to the others. descriptor: see `members.started`."""
+    """Build the engine of one rank, and connect it to the others. descriptor: see `group.started`."""
     if config.exchange == "network":
         connect(Network(config.rank, config.nodes.address, config.nodes.port, timeout, torch.device(config.device)))
         return build_local(config, tell)

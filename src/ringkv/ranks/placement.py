@@ -14,16 +14,19 @@ def placed(config: EngineConfig) -> EngineConfig:
     """
     if config.device == "cpu":
         return replace(config, exchange="memory" if config.nodes.count == 1 else "network")
-    nodes = config.nodes if config.nodes.count > 1 else replace(config.nodes, port=_free_port())
+    nodes = config.nodes
+    if nodes.count == 1:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            nodes = replace(nodes, port=server.getsockname()[1])
     return of_rank(replace(config, exchange="network", nodes=nodes), config.rank.index)
 
 
 def of_rank(config: EngineConfig, index: int) -> EngineConfig:
-    """Return the configuration of a rank of this machine: each has a GPU of its own, if they run on GPUs."""
-    own = replace(config, rank=config.rank.at(index))
+    """Return the configuration of a rank of this machine: each has a GPU of its ranked, if they run on GPUs."""
+    ranked = replace(config, rank=config.rank.at(index))
     if config.device == "cpu":
-        return own
-    return replace(own, device=f"cuda:{index - config.nodes.local(config.rank.count).start}")
+        return ranked
+    return replace(ranked, device=f"cuda:{index - config.nodes.local(config.rank.count).start}")
 
 
 def check(config: EngineConfig) -> None:
@@ -38,16 +41,10 @@ def check(config: EngineConfig) -> None:
             "with CUDA_VISIBLE_DEVICES",
             "device",
         )
-    needed, found = len(config.nodes.local(config.rank.count)), torch.cuda.device_count()
-    if needed > found:
+    needed, present = len(config.nodes.local(config.rank.count)), torch.cuda.device_count()
+    if needed > present:
         raise InvalidRequest(
-            f"tensor_parallel {config.rank.count} needs {needed} GPUs on this machine and torch sees {found}; choose "
-            f"{found * config.nodes.count or 1}, or device cpu",
+            f"tensor_parallel {config.rank.count} needs {needed} GPUs on this machine and torch sees {present}; choose "
+            f"{present * config.nodes.count or 1}, or device cpu",
             "tensor_parallel",
         )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

@@ -1,40 +1,50 @@
-"""Rendezvous: how ranks of several machines connect to the first one, and check that they run the same model.
+"""Rendezvous: how ranks of several machines connect to the first machine, and check that they run the same model.
 
-The first machine listens on loopback unless another address is given. A rank that connects must prove that it has the
-secret in RINGKV_RANKS_KEY. Nothing is encrypted, and torch's own port asks for no secret: keep both ports inside a
-private network.
+The first machine listens on loopback unless another address is given. See `wire.handshake` for the proof of a secret.
+Torch's own port asks for none: keep both ports inside a private network.
 """
 
 import hashlib
-import os
+import socket
 import time
 from dataclasses import replace
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.ranks import ONE_NODE, Nodes
 from ringkv.models.config import load_config
+from ringkv.ranks.messages import link_of
+from ringkv.wire.handshake import Hello, introduce, key
+from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
-KEY = "RINGKV_RANKS_KEY"
 CONNECT_TIMEOUT = 300.0  # seconds in which the first machine must begin to listen
-SHORTEST_KEY = 16  # bytes
+PARAM = "nnodes"  # of errors about the secret
 
 
-def listener(nodes: Nodes) -> Listener:
-    """Return the listener that ranks of other machines connect to."""
-    return Listener((nodes.address, nodes.port + 1), authkey=key())
+def listener(nodes: Nodes) -> socket.socket:
+    """Return the socket that ranks of other machines connect to."""
+    family = socket.AF_INET6 if ":" in nodes.address else socket.AF_INET
+    return socket.create_server((nodes.address, nodes.port + 1), family=family)
 
 
-def connected(nodes: Nodes, timeout: float = CONNECT_TIMEOUT) -> Connection:
-    """Connect to the first machine. Raises InvalidRequest if nothing listens there within `timeout` seconds."""
-    secret, end = key(), time.monotonic() + timeout
+def connected(config: EngineConfig, timeout: float = CONNECT_TIMEOUT) -> Link:
+    """Connect to the first rank. Raises InvalidRequest if it does not listen within `timeout` seconds, or refuses."""
+    secret, end = key(PARAM), _dialled(config.nodes, timeout)
+    hello = Hello(fingerprint(config), rank=config.rank.index)
+    try:
+        return introduce(end, secret, hello, link_of, "the first machine")
+    except (LinkClosed, InvalidMessage) as error:
+        raise InvalidRequest("the first machine has ended; see its log", "master_addr") from error
+
+
+def _dialled(nodes: Nodes, timeout: float) -> socket.socket:
+    until = time.monotonic() + timeout
     while True:
         try:
-            return Client((nodes.address, nodes.port + 1), authkey=secret)
+            return socket.create_connection((nodes.address, nodes.port + 1), timeout)
         except OSError as error:
-            if time.monotonic() > end:
+            if time.monotonic() > until:
                 raise InvalidRequest(
                     f"nothing listens at {nodes.address}:{nodes.port + 1} ({error.strerror}); start the machine with "
                     "node_rank 0, and open its ports to this one",
@@ -43,20 +53,9 @@ def connected(nodes: Nodes, timeout: float = CONNECT_TIMEOUT) -> Connection:
             time.sleep(0.2)
 
 
-def key(param: str = "nnodes") -> bytes:
-    """Return the secret of all machines. Raises InvalidRequest naming `param` if there is none, or a short one."""
-    secret = os.environ.get(KEY, "").encode()
-    if len(secret) < SHORTEST_KEY:
-        fault = f"has {len(secret)} bytes" if secret else "is not set"
-        raise InvalidRequest(
-            f"{KEY} {fault}; set it to the same secret of at least {SHORTEST_KEY} bytes on every machine", param
-        )
-    return secret
-
-
 def fingerprint(config: EngineConfig) -> str:
     """Return a hash that is the same on all ranks: of the model's configuration and all options but a machine's own."""
-    nothing, kind = Path(), config.device.partition(":")[0]
+    nothing, device = Path(), config.device.partition(":")[0]
     shared = replace(
         config,
         model_dir=nothing,
@@ -64,7 +63,7 @@ def fingerprint(config: EngineConfig) -> str:
         threads=0,
         rank=config.rank.at(0),
         nodes=ONE_NODE,
-        device=kind,
+        device=device,
         prefill=(),
     )
     return hashlib.sha256(f"{shared}{load_config(config.model_dir)}".encode()).hexdigest()

@@ -1,4 +1,4 @@
 """What the engine does next, and the loop that does it.
 
-Others import `actions`, `job`, `loop`, `scheduler` and `stopwatch`.
+Others import `loop`, `scheduler` and `stopwatch`.
 """

@@ -1,6 +1,6 @@
 """Actions that a scheduler returns to its loop, and their outcome."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ringkv.base.engine import PrefillChunk
@@ -71,3 +71,11 @@ class Outcome(NamedTuple):
 
     events: list[Event]
     freed: list[Freed]
+
+    @classmethod
+    def joined(cls, outcomes: Iterable["Outcome"]) -> "Outcome":
+        joined = cls([], [])
+        for events, freed in outcomes:
+            joined.events.extend(events)
+            joined.freed.extend(freed)
+        return joined

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ringkv.base.kv import Layout
 from ringkv.base.workspace import Workspace
 
-DRIFT = 0.01  # standard deviation of a weight's change from one measurement to the next, relative to the weight
+DRIFT = 0.01  # standard deviation of a weight's change between two measurements, relative to the weight
 NOISE = 0.1  # standard deviation of a measurement, relative to it
 HIGH, RATE = 0.95, 0.02  # the share of measurements that a prediction covers, and how fast its margin follows
 MOST_MARGIN = 2.0
@@ -20,7 +20,7 @@ SURE = 16  # measurements after which outliers are recognised
 class Work(NamedTuple):
     """What happens between two samplings.
 
-    rows: of passes. pairs: of a token and one before it, that a prompt's attention or a review scores. entries: of
+    rows: of passes. pairs: of a token and a token before it, that a prompt's attention or a review scores. entries: of
     slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots whose
     review ends. moved: tokens that are copied to or from the staging, or in it.
     """
@@ -76,16 +76,16 @@ class Costs:
         self._update(x, seconds)
 
     def _mean(self, x: list[float]) -> float:
-        return sum(max(weight, 0.0) * one for weight, one in zip(self._weights, x, strict=True))
+        return sum(max(weight, 0.0) * feature for weight, feature in zip(self._weights, x, strict=True))
 
     def _update(self, x: list[float], seconds: float) -> None:
         """One step of the filter: x is the measurement's row, the noise is relative."""
         variance = self._variance
         spread = [sum(a * b for a, b in zip(row, x, strict=True)) for row in variance]
         total = sum(a * b for a, b in zip(spread, x, strict=True)) + (NOISE * seconds) ** 2 + 1e-12
-        gain = [one / total for one in spread]
+        gain = [value / total for value in spread]
         error = seconds - sum(a * b for a, b in zip(self._weights, x, strict=True))
-        self._weights = [weight + one * error for weight, one in zip(self._weights, gain, strict=True)]
+        self._weights = [weight + step * error for weight, step in zip(self._weights, gain, strict=True)]
         for i, row in enumerate(variance):
             variance[i] = [value - gain[i] * other for value, other in zip(row, spread, strict=True)]
             variance[i][i] = min(1.0, variance[i][i] + (DRIFT * self._weights[i]) ** 2)
@@ -97,4 +97,4 @@ class Costs:
 
 
 def _features(work: Work) -> list[float]:
-    return [one * scale for one, scale in zip((1, *work), SCALE, strict=True)]
+    return [value * scale for value, scale in zip((1, *work), SCALE, strict=True)]

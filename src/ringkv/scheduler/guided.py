@@ -44,6 +44,11 @@ class Guided:
         self._pending[request.id] = self._executor.submit(self._make, request.sampling.grammar)
         return True
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a guide is being made."""
+        return bool(self._pending)
+
     def finished(self) -> Iterator[tuple[str, BaseException | None]]:
         """Yield each request whose guide is done, with the error if it failed: InvalidRequest, or a library's own."""
         for name in [name for name, future in self._pending.items() if future.done()]:

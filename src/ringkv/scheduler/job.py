@@ -1,4 +1,4 @@
-"""Job: the scheduler's state of one request, from submission to its last event. PendingPrompt: what jobs share.
+"""Job: the scheduler's state of a request, from submission to its last event. PendingPrompt: what jobs share.
 
 Requests that share a prompt share its prefill. The prompt is compressed for each of them under its own choice. If it is
 longer than its lane, they have one choice, for which the lane is compacted.
@@ -15,11 +15,45 @@ from itertools import takewhile
 from ringkv.base.engine import Cached, Limits, PrefillChunk, chunks
 from ringkv.base.events import FinishReason, HeadUsage, KVUsage, Usage
 from ringkv.base.kv import BLOCK, KVChoice, Layout, Layouts
-from ringkv.base.messages import SlotState, StagedPrompt
+from ringkv.base.messages import SlotState
 from ringkv.base.page_counts import page_usage
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplerTier
-from ringkv.scheduler.drafts import Lookup
+
+OF_LAYOUT = ("sinks", "selected", "protected", "base", "ring", "again", "capacity")  # in `SlotState`
+OLDEST_EVERY = 4  # passes
+NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
+
+
+class Lookup:
+    """A request's tokens, indexed by their n-grams, to guess its next tokens. Memory and time are linear in the tokens.
+
+    Answers that edit code, extract or summarise repeat their prompt. If the last tokens occurred before, the tokens
+    that followed them are likely to follow again. No draft model is needed. The engine keeps only drafts that it
+    samples itself. Source: prompt lookup decoding (https://github.com/apoorvumang/prompt-lookup-decoding), as in vLLM's
+    n-gram speculation.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._tokens: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of the token after its latest earlier occurrence
+        self._pending: list[tuple[tuple[int, ...], int]] = []  # n-grams at the end, which no token follows yet
+        for token in tokens:
+            self.append(token)
+
+    def append(self, token: int) -> None:
+        """Add the token sampled last."""
+        self._after.update(self._pending)
+        self._tokens.append(token)
+        end = len(self._tokens)
+        self._pending = [(tuple(self._tokens[end - size :]), end) for size in NGRAM_SIZES if size <= end]
+
+    def draft(self, limit: int) -> list[int]:
+        """Return up to `limit` tokens that followed the longest n-gram at the end before; none if it is new."""
+        for ngram, _ in self._pending:
+            if (start := self._after.get(ngram)) is not None:
+                return self._tokens[start : start + limit]
+        return []
 
 
 @dataclass(eq=False)
@@ -36,7 +70,7 @@ class PendingPrompt:
     lane: int | None = None
     entries: range | None = None  # of its lane
     cached: Cached | None = None  # None before it is loaded
-    prefilled: int = 0  # tokens, cached ones included
+    prefilled: int = 0  # tokens, cached tokens included
     alike: dict["PendingPrompt", int] = field(default_factory=dict)  # tokens that it begins with like others
 
     @property
@@ -67,7 +101,7 @@ class PendingPrompt:
 
     @cached_property
     def twin_key(self) -> bytes | None:
-        """Equal for prompts that may share one prefill; None for one that shares with nobody.
+        """Equal for prompts that may share a prefill; None for a prompt that shares with nobody.
 
         Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice, and so does a
         lane's size if the prompt is prefilled twice. A prompt that is longer than its lane is compacted for the choice.
@@ -150,7 +184,7 @@ class Job:
             self.lookup = Lookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:
-        """Return guesses of the tokens after the next one, which is sampled in any case.
+        """Return guesses of the tokens after the next token, which is sampled in any case.
 
         No draft can end the request or replace a forced token. Each has an entry of its own in every ring.
         """
@@ -211,15 +245,11 @@ class Job:
         )
 
 
-def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
+def common_tokens(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many leading tokens two prompts have in common, in whole blocks of the prefix store."""
-    shorter = min(len(one), len(other)) // BLOCK * BLOCK
-    blocks = range(0, shorter, BLOCK)
-    return next((at for at in blocks if one[at : at + BLOCK] != other[at : at + BLOCK]), shorter)
-
-
-def staged_prompt(prompt: PendingPrompt) -> StagedPrompt:
-    return StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled)
+    shorter = min(len(first), len(second)) // BLOCK * BLOCK
+    starts = range(0, shorter, BLOCK)
+    return next((start for start in starts if first[start : start + BLOCK] != second[start : start + BLOCK]), shorter)
 
 
 def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
@@ -233,12 +263,40 @@ def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
         prompt=prompt,
         seen=prompt + job.fed,
         live=layout.live(prompt + job.fed),
-        sinks=layout.sinks,
-        selected=layout.selected,
-        protected=layout.protected,
-        base=layout.base,
-        ring=layout.ring,
-        again=layout.again,
-        capacity=layout.capacity,
         bytes=limits.request_bytes,
+        **{name: getattr(layout, name) for name in OF_LAYOUT},
     )
+
+
+def in_order(prompts: Sequence[PendingPrompt], number: int) -> list[PendingPrompt]:
+    """Return prompts in the order in which they get rows of pass `number`: fewest tokens left first.
+
+    So most requests get their first token soon, and a short prompt does not wait for a long prompt. In every fourth
+    pass the oldest is first, so that it gets on whatever arrives.
+    """
+    order = sorted(prompts, key=lambda prompt: (prompt.left, prompt.arrival))
+    if number % OLDEST_EVERY == 0:
+        oldest = min(prompts, key=lambda prompt: prompt.arrival)
+        order.sort(key=lambda prompt: prompt is not oldest)
+    return order
+
+
+def pack(prompts: Sequence[PendingPrompt], rows: int, unit: int) -> list[PrefillChunk]:
+    """Return chunks of at most `rows` tokens together: as much of each prompt as fits, in their order.
+
+    Chunks end at places in their lane that are multiples of `unit`, where the lane is compacted, or at their prompt's
+    end. Only the first prompt's may be longer than `rows`: it has at least one unit.
+    """
+    chunks, left = list[PrefillChunk](), rows
+    for prompt in prompts:
+        stop = _cut(prompt, left, unit)
+        if stop > prompt.prefilled:
+            chunks.append(prompt.chunk(stop))
+            left -= stop - prompt.prefilled
+    return chunks or [prompt.chunk(_cut(prompt, unit, unit)) for prompt in prompts[:1]]
+
+
+def _cut(prompt: PendingPrompt, tokens: int, unit: int) -> int:
+    """Return where a prompt's next chunk of at most so many tokens ends."""
+    stop, gap, furthest = prompt.prefilled + tokens, prompt.gap, prompt.furthest
+    return furthest if stop >= furthest else max(prompt.prefilled, (stop - gap) // unit * unit + gap)

@@ -4,13 +4,14 @@ A prompt whose requests all have slots stays in its lane, so that the next reque
 prefill. Such prompts leave when their lane or their entries are needed, the least recently used first.
 """
 
+from bisect import insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from ringkv.base.engine import Limits, lane_entries
 from ringkv.scheduler.job import PendingPrompt
-from ringkv.scheduler.space import Space
 
 
 class Lanes:
@@ -27,11 +28,11 @@ class Lanes:
         return [*self._free, *(prompt.lane for prompt in self._kept.values() if prompt.lane is not None)]
 
     def take(self, prompt: PendingPrompt, beside: bool = False) -> bool:
-        """Give a prompt a lane; False if there is none. beside: only a short one that leaves room for the longest."""
+        """Give a prompt a lane; False if there is none. beside: only if it is short and leaves room for the longest."""
         entries = self._entries(prompt)
         if not (self.free and self._may_have(entries, beside)):
             return False
-        while not (self._free and self._has(entries, beside)):
+        while not (self._free and (self._space is None or self._space.fits(entries, beside))):
             self.give(self._kept.popitem(last=False)[1])
         prompt.lane = heappop(self._free)
         if self._space:
@@ -41,7 +42,7 @@ class Lanes:
 
     @property
     def has_room_for_short(self) -> bool:
-        """Whether some prompt may get a lane although the next one needs too many entries."""
+        """Whether some prompt may get a lane although the next prompt needs too many entries."""
         return bool(self.free and self._space and self._may_have(1, beside=True))
 
     def has_room_beside(self, prompt: PendingPrompt) -> bool:
@@ -51,9 +52,6 @@ class Lanes:
 
     def _entries(self, prompt: PendingPrompt) -> int:
         return max(lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs)
-
-    def _has(self, entries: int, beside: bool) -> bool:
-        return self._space is None or self._space.fits(entries, beside)
 
     def _may_have(self, entries: int, beside: bool) -> bool:
         """Whether so many entries in a row are free once the kept prompts have left."""
@@ -86,7 +84,7 @@ class Lanes:
 class FreeSlots:
     """The slots that no request has, handed out so that ranks that divide them run as many each.
 
-    A decode step has as many rows for every rank as the busiest one needs.
+    A decode step has as many rows for every rank as the busiest rank needs.
     ranks: slot s is on rank s % ranks; 1 if all slots are alike."""
 
     def __init__(self, slots: int, ranks: int = 1) -> None:
@@ -110,3 +108,59 @@ class FreeSlots:
         """Give a slot back."""
         self._free.add(slot)
         self._taken[slot % self._ranks] -= 1
+
+
+class Run(NamedTuple):
+    """Entries first .. stop-1."""
+
+    first: int
+    stop: int
+
+
+class Space:
+    """The staged entries that lanes share. Each prompt gets a run of them, as long as it needs.
+
+    Long lanes are put at the front, short lanes at the end. Short lanes are those that fit beside the longest.
+    """
+
+    def __init__(self, entries: int, longest: int) -> None:
+        self._entries, self._longest = entries, longest
+        self._free = [Run(0, entries)] if entries else []
+
+    def is_short(self, count: int) -> bool:
+        return count <= self._entries - self._longest
+
+    def fits(self, count: int, beside: bool = False) -> bool:
+        """Whether so many entries in a row are free. beside: of those that the longest prompt leaves."""
+        return bool(self._fitting(count, beside))
+
+    def take(self, count: int, beside: bool = False) -> int:
+        """Take so many entries in a row, which must be free, and return the first."""
+        fits = self._fitting(count, beside)
+        run = fits[-1] if self.is_short(count) else fits[0]
+        first = run.stop - count if self.is_short(count) else run.first
+        self._free.remove(run)
+        for rest in (Run(run.first, first), Run(first + count, run.stop)):
+            if rest.first < rest.stop:
+                insort(self._free, rest)
+        return first
+
+    def _fitting(self, count: int, beside: bool) -> list[Run]:
+        least = self._longest if beside else 0
+        return [run for run in self._free if run.stop - max(run.first, least) >= count]
+
+    def give(self, first: int, count: int) -> None:
+        """Free entries that were taken."""
+        run = Run(first, first + count)
+        for other in [free for free in self._free if free.stop == run.first or free.first == run.stop]:
+            self._free.remove(other)
+            run = Run(min(run.first, other.first), max(run.stop, other.stop))
+        insort(self._free, run)
+
+    def with_free(self, taken: Iterable[range]) -> "Space":
+        """Return a copy in which these entries are free too."""
+        copy = Space(0, self._longest)
+        copy._entries, copy._free = self._entries, self._free.copy()
+        for entries in taken:
+            copy.give(entries.start, len(entries))
+        return copy

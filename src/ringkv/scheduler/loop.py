@@ -9,15 +9,16 @@ A step returns its events before the next step feeds its tokens, so no token wai
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from ringkv.base.engine import Engine, PrefillChunk
+from ringkv.base.engine import Cached, Engine, PrefillChunk
 from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob, Usage
-from ringkv.base.failure import failure_of
+from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import MakeGuide
+from ringkv.base.kv import Layouts
 from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
@@ -28,19 +29,17 @@ from ringkv.scheduler.traces import Traces
 
 log = logging.getLogger(__name__)
 
+Park = Callable[[str, int], None]
+
 
 class Loop:
     """An engine and the scheduler of its requests; call it from one thread.
 
-    wakers: descriptors that are readable once an idle loop has something to do. patience: seconds after which an idle
-    loop's `step` must be called in any case; None never.
+    A subclass may let another process prefill: it overrides `begin` and `insert`, passes a scheduler that does not
+    prefill, and calls `arrived`. wakers: descriptors that are readable once an idle loop has something to do.
     """
 
     wakers: tuple[int, ...] = ()
-
-    @property
-    def patience(self) -> float | None:
-        return None
 
     def __init__(
         self,
@@ -48,19 +47,32 @@ class Loop:
         scheduler: Scheduler | None = None,
         guide: MakeGuide | None = None,
         clock: Clock = monotonic,
+        park: Park | None = None,
     ) -> None:
-        """`guide` makes the guides of requests with a grammar. It is called in a separate thread."""
-        self._engine = engine
+        """guide: makes the guides of requests with a grammar. It is called in a separate thread.
+
+        park: called with a request's id and slot once its prompt is in the slot, where it then stays until `cancel`.
+        Without it the request is decoded.
+        """
+        self.engine = engine
         self._guided = Guided(guide)
-        self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv)
+        self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv, decodes=park is None)
+        self._park = park
+        self._rests = False  # the last step had nothing to do, and nothing was submitted or has ended since
         self._watch = Stopwatch(clock)
         self._inserted: dict[str, int] = {}  # slots by request
         self._traces = Traces(engine.limits.heads)
 
     @property
     def idle(self) -> bool:
-        """True if a step would do nothing."""
-        return self._scheduler.idle
+        """True if a step would do nothing: there are no requests, or another process has to act on all of them."""
+        return self._scheduler.idle or (self._rests and not self._guided.is_pending)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which an idle loop's `step` must be called in any case: a request then ends. None: never."""
+        deadline = self._scheduler.deadlines.first
+        return None if deadline is None else max(0.0, deadline - self._watch.now())
 
     def stats(self) -> Stats:
         return self._scheduler.stats()
@@ -78,11 +90,11 @@ class Loop:
         return self._traces.find(name)
 
     def prefilled(self, request_id: str) -> int:
-        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
+        """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""
         return self._scheduler.prefilled(request_id)
 
     def usage(self, request_id: str) -> Usage | None:
-        """Return the usage of a request so far; None for one that is unknown or finished."""
+        """Return the usage of a request so far; None for an unknown or finished request."""
         return self._scheduler.usage(request_id)
 
     def submit(self, request: Request, *others: Request) -> list[Event]:
@@ -92,25 +104,55 @@ class Loop:
         name the wrong request.
         """
         self._scheduler.submit(request, *others)
-        for one in (request, *others):
-            self._watch.submit(one.id)
-            if one.timeout is not None:
-                self._scheduler.set_deadline(one.id, self._watch.now() + one.timeout)
-        return [event for one in (request, *others) for event in self._admit(one)]
+        self._rests = False
+        for each in (request, *others):
+            self._watch.submit(each.id)
+            if each.timeout is not None:
+                self._scheduler.deadlines.set(each.id, self._watch.now() + each.timeout)
+        return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:
-        """End a request at any stage. Does nothing for one that is unknown or finished."""
+        """End a request at any stage. Does nothing for an unknown or finished request."""
         return self._settle(self._scheduler.cancel(request_id))
 
+    def fail(self, request_id: str, failure: Failure) -> list[Event]:
+        """End a request with an error. Nothing is saved of it."""
+        return self._settle(self._scheduler.failed(request_id, failure))
+
+    def arrived(self, request: Request, cached: Cached) -> None:
+        """Report that another process has prefilled a prompt that was begun, and what it had cached.
+
+        `insert` is called in this step or a later step, unless the request ends.
+        """
+        self._watch.prefilled(self._scheduler.arrived(request, cached))
+        self._rests = False
+
+    def begin(self, request: Request, lane: int, entries: range | None) -> Cached:
+        """Begin a prompt in its lane; see `Engine.begin`. An error fails all requests that wait for the prompt."""
+        return self.engine.begin(request, lane, entries)
+
+    def insert(self, request: Request, lane: int, slot: int) -> Layouts:
+        """Put the prompt in a lane into a slot, and return the slot's layouts. An error fails the request."""
+        since = self._watch.now()
+        choice = request.kv or self.engine.default_kv
+        layouts = self.engine.compress(lane, choice)
+        self._watch.compressed(since)
+        if request.trace:
+            self._traces.add(request, choice, layouts, partial(self.engine.kept, lane, choice))
+        self.engine.insert(lane, slot, request)
+        return layouts
+
     def step(self) -> list[Event]:
-        """Do one action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
+        """Do an action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
         Requests whose timeout has passed end first. If all requests wait for their guides, it waits briefly.
         An error in a prefill fails the requests of all prompts in the pass. An error in a decode step or in a pass that
         feeds running requests is raised; the engine must not be used after it.
         """
         expired = self._settle(self._scheduler.expire(self._watch.now()))
-        return [*expired, *self._release_guided(), *self._run(self._scheduler.next())]
+        released, action = self._release_guided(), self._scheduler.next()
+        self._rests = isinstance(action, Idle)
+        return [*expired, *released, *self._run(action)]
 
     def _run(self, action: Action) -> list[Event]:
         match action:
@@ -124,7 +166,7 @@ class Loop:
                 return self._decode(owners, forced)
             case Forward(drafts):
                 since = self._watch.now()
-                self._engine.forward(drafts)
+                self.engine.forward(drafts)
                 self._watch.fed(since)
             case Idle():
                 self._guided.wait()
@@ -135,17 +177,17 @@ class Loop:
         events: list[Event] = []
         for name, error in self._guided.finished():
             if error is None:
-                self._scheduler.release(name)
+                self._scheduler.hold(name, False)
             else:
-                events += self._settle(self._scheduler.failed(name, failure_of(name, error)))
+                events += self.fail(name, failure_of(name, error))
         return events
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
         """Sample every slot. A request whose guide failed is sampled too; its token is discarded."""
         allowed = self._guided.allowed(owners, forced, self._scheduler.left_to_sample)
-        events = [event for one in allowed.failures.items() for event in self._settle(self._scheduler.failed(*one))]
+        events = [event for failure in allowed.failures.items() for event in self.fail(*failure)]
         since = self._watch.now()
-        runs = self._engine.sample(forced, allowed.tokens).read()
+        runs = self.engine.sample(forced, allowed.tokens).read()
         gap = self._watch.sampled(since)
         events += self._settle(self._scheduler.sampled(owners, runs, gap))
         self._guided.take(events, (owners[slot] for slot in forced))
@@ -153,40 +195,40 @@ class Loop:
 
     def _admit(self, request: Request) -> list[Event]:
         try:
-            self._engine.admit(request)
+            self.engine.admit(request)
             if self._guided.begin(request):
                 self._scheduler.hold(request.id)
         except Exception as error:
-            return self._fail(request, error)
+            return self.fail(request.id, failure_of(request.id, error))
         return []
 
     def _begin(self, request: Request, lane: int, entries: range | None) -> list[Event]:
         self._watch.begin(request.id, lane)
         try:
-            cached = self._engine.begin(request, lane, entries)
+            cached = self.begin(request, lane, entries)
         except Exception as error:
             return self._fail_all(request, error)
         self._scheduler.begun(request, cached)
         return []
 
     def _prefill(self, work: Sequence[PrefillChunk], slots: Sequence[int], feed: bool) -> list[Event]:
-        """Run a pass. An error in one that feeds the slots is raised, because they cannot go on."""
+        """Run a pass. An error in a pass that feeds the slots is raised, because they cannot go on."""
         since = self._watch.now()
         try:
-            logprobs = self._engine.prefill(work, feed)
+            logprobs = self.engine.prefill(work, feed)
         except Exception as error:
             if feed:
                 raise
             return [event for chunk in work for event in self._fail_all(chunk.request, error)]
         if feed:
             self._watch.fed(since)
-        done = zip(work, slots, logprobs, strict=True)
-        return [event for one in done for event in self._prefilled(*one)]
+        chunks = zip(work, slots, logprobs, strict=True)
+        return [event for chunk in chunks for event in self._prefilled(*chunk)]
 
     def _prefilled(self, work: PrefillChunk, slot: int, logprobs: Sequence[TokenLogprob]) -> list[Event]:
-        """Report a chunk, and insert the prompt after its last one."""
+        """Report a chunk, and insert the prompt after its last chunk."""
         sharing = self._scheduler.sharing(work.request) if logprobs else ()
-        scored: list[Event] = [Scored(one, tuple(logprobs)) for one in sharing]
+        scored: list[Event] = [Scored(request_id, tuple(logprobs)) for request_id in sharing]
         self._scheduler.passed(work)
         if not work.is_last:
             return scored
@@ -196,46 +238,34 @@ class Loop:
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
         self._watch.insert(request.id, lane)
         try:
-            since = self._watch.now()
-            choice = request.kv or self._engine.default_kv
-            layouts = self._engine.compress(lane, choice)
-            self._watch.compressed(since)
-            if request.trace:
-                self._traces.add(request, choice, layouts, partial(self._engine.kept, lane, choice))
-            self._engine.insert(lane, slot, request)
+            layouts = self.insert(request, lane, slot)
         except Exception as error:
-            return self._fail(request, error)
+            return self.fail(request.id, failure_of(request.id, error))
         self._inserted[request.id] = slot
         self._scheduler.inserted(request.id, layouts)
+        if self._park:
+            self._park(request.id, slot)
         return []
 
-    def _fail(self, request: Request, error: Exception) -> list[Event]:
-        return self._settle(self._scheduler.failed(request.id, failure_of(request.id, error)))
-
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
-        """Fail all requests that wait for this one's prompt."""
+        """Fail all requests that wait for the prompt of this request."""
         failure, sharing = failure_of(request.id, error), self._scheduler.sharing(request)
-        return [event for one in sharing for event in self._settle(self._scheduler.failed(one, failure))]
+        return [event for request_id in sharing for event in self.fail(request_id, failure)]
 
     def _settle(self, outcome: Outcome) -> list[Event]:
-        counted = [self._counted(event) for event in outcome.events]
+        self._rests &= not outcome.events
+        events = []
+        for event in outcome.events:
+            slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
+            if slot is not None and (pages := self.engine.recalled(slot)) is not None and isinstance(event, Finished):
+                event = event.with_recalled(pages)
+            events.append(self._watch.timed(event))
         for slot, seen in outcome.freed:
             if seen:
-                self._leave(slot, seen)
-            self._engine.release(slot)
-        events = [self._watch.timed(event) for event in counted]
+                try:
+                    self.engine.leave(slot, seen)
+                except Exception as error:  # the request is finished
+                    log.error("a conversation could not be saved for its next turn", exc_info=error)
+            self.engine.release(slot)
         self._watch.end(events)
         return self._guided.end(events)
-
-    def _counted(self, event: Event) -> Event:
-        """Return an event, and if it ends a request also the pages that its slot has recalled."""
-        slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
-        pages = None if slot is None else self._engine.recalled(slot)
-        return event if pages is None or not isinstance(event, Finished) else event.with_recalled(pages)
-
-    def _leave(self, slot: int, seen: tuple[int, ...]) -> None:
-        """Save a conversation. An error is only logged, because the request is finished."""
-        try:
-            self._engine.leave(slot, seen)
-        except Exception as error:
-            log.error("a conversation could not be saved for its next turn", exc_info=error)

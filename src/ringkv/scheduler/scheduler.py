@@ -4,8 +4,8 @@
 
 - Requests take slots and lanes in the order of `WaitingPrompts`: priority, the owner's share, submission. A request
   that is held, because its grammar is still being compiled, is skipped and keeps its place.
-- A prompt that gets a lane begins with its cached tokens and is prefilled from there. If one that begins alike is being
-  prefilled, it waits until it can take their common blocks from the prefix store.
+- A prompt that gets a lane begins with its cached tokens and is prefilled from there. If a prompt that begins alike is
+  being prefilled, it waits until it can take their common blocks from the prefix store.
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
   with the same prompt. If the prompt is longer than its lane, only those with one choice do. The prompt keeps its lane
   until all who wait have a slot. They get slots before prompts of any owner that still wait for a lane.
@@ -15,6 +15,8 @@
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
+- Another process may prefill the prompts: Begin requests a prompt of it, and `arrived` reports that it is prefilled. Or
+  another process may decode: a request whose prompt is in its slot stays there until `cancel`.
 """
 
 from collections import Counter, deque
@@ -26,13 +28,12 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
-from ringkv.base.messages import Slots, Stats
+from ringkv.base.messages import Slots, StagedPrompt, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.job import Job, PendingPrompt, slot_state, staged_prompt
+from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack, slot_state
 from ringkv.scheduler.lanes import FreeSlots, Lanes
-from ringkv.scheduler.packing import in_order, pack
 from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
 
 _NOT_FINITE = Failure(
@@ -42,23 +43,28 @@ _NOT_FINITE = Failure(
 
 
 class Scheduler:
-    """The queues of requests, slots and lanes. Call it from one thread."""
+    """The queues of requests, slots and lanes. Call it from one thread.
 
-    def __init__(self, limits: Limits, default_kv: KVChoice) -> None:
+    prefills, decodes: whether this process does that for its requests. If another process prefills, each request is a
+    prompt of its own. A slot is saved for a later turn only if this process does both.
+    """
+
+    def __init__(self, limits: Limits, default_kv: KVChoice, prefills: bool = True, decodes: bool = True) -> None:
         self._limits = limits
         self._default_kv = default_kv
+        self._prefills, self._decodes = prefills, decodes
         self._jobs: dict[str, Job] = {}
         self._waiting = WaitingPrompts()
-        self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next one first
+        self._staged: deque[PendingPrompt] = deque()  # being prefilled; the next prompt first
         self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = Lanes(limits)
         self._arrivals = count()
         self._shares = Shares()
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()  # of requests, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
-        self.prefilled_tokens = 0  # of prompts, without cached ones
+        self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._costs = Costs()
         self._work = Work()  # since the last sampling
         self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
@@ -80,15 +86,16 @@ class Scheduler:
     def slots(self) -> Slots:
         """Return what is held now: prompts in prefill, and the slots of running requests."""
         running = sorted(self._running.items())
-        return Slots(tuple(map(staged_prompt, self._staged)), tuple(slot_state(*one, self._limits) for one in running))
+        prompts = (StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled) for prompt in self._staged)
+        return Slots(tuple(prompts), tuple(slot_state(slot, job, self._limits) for slot, job in running))
 
     def prefilled(self, request_id: str) -> int:
-        """Return the prefilled prompt tokens of a request; 0 for one that is unknown or finished."""
+        """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""
         job = self._jobs.get(request_id)
         return job.prompt.prefilled if job else 0
 
     def usage(self, request_id: str) -> Usage | None:
-        """Return the usage of a request so far; None for one that is unknown or finished."""
+        """Return the usage of a request so far; None for an unknown or finished request."""
         job = self._jobs.get(request_id)
         return job.usage() if job else None
 
@@ -97,63 +104,43 @@ class Scheduler:
         return self._jobs[request_id].left_to_sample
 
     def submit(self, request: Request, *others: Request) -> None:
-        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use."""
-        self._check(request, *others)
-        self._queue(request, *others)
+        """Queue a request, and `others` that have the same prompt. Raises `InvalidRequest` if an id is in use.
 
-    def _check(self, request: Request, *others: Request) -> None:
-        for one in (request, *others):
-            both = ((r.tokens, r.salt, r.owner, r.priority, r.sampling.prompt_logprobs) for r in (one, request))
-            assert len(set(both)) == 1, "requests that are submitted together have one prompt, owner and priority"
-            choices = {self._kv(one), self._kv(request)}
-            assert len(choices) == 1 or all(choice.turns == "reread" for choice in choices), (
-                "turns=continue needs one choice for all"
-            )
-            if one.id in self._jobs:
-                raise InvalidRequest(f"request id {one.id!r} is in use; choose another, or wait until it ends", "id")
-
-    def _queue(self, request: Request, *others: Request) -> None:
-        """Let requests wait as one prompt; as one for each choice if it is longer than its lane."""
+        They wait as one prompt; as one for each choice if it is longer than its lane.
+        """
+        together = [(each, each.kv or self._default_kv) for each in (request, *others)]
+        shared = {
+            (each.tokens, each.salt, each.owner, each.priority, each.sampling.prompt_logprobs) for each, _ in together
+        }
+        assert len(shared) == 1, "requests that are submitted together have one prompt, owner and priority"
+        choices = {kv for _, kv in together}
+        assert len(choices) == 1 or all(kv.turns == "reread" for kv in choices), "turns=continue needs one choice"
+        used = next((each.id for each, _ in together if each.id in self._jobs), None)
+        if used is not None:
+            raise InvalidRequest(f"request id {used!r} is in use; choose another, or wait until it ends", "id")
         is_compacted = len(request.tokens) > self._limits.workspace.size
-        prompts: dict[KVChoice | None, PendingPrompt] = {}
-        for one in (request, *others):
-            kv, new = self._kv(one), PendingPrompt(owner=request.owner, priority=request.priority)
-            prompt = prompts.setdefault(kv if is_compacted else None, new)
-            self._jobs[one.id] = job = Job(one, kv, self._limits, prompt)
+        prompts: dict[object, PendingPrompt] = {}
+        for each, kv in together:
+            new = PendingPrompt(owner=request.owner, priority=request.priority)
+            prompt = prompts.setdefault(each.id if not self._prefills else kv if is_compacted else None, new)
+            self._jobs[each.id] = job = Job(each, kv, self._limits, prompt)
             prompt.jobs.append(job)
         for prompt in prompts.values():
             prompt.arrival = next(self._arrivals)
             self._waiting.update(prompt)
 
-    def _kv(self, request: Request) -> KVChoice:
-        return request.kv or self._default_kv
-
-    def hold(self, request_id: str) -> None:
-        """Keep a request that was just submitted from taking a lane before `release`."""
+    def hold(self, request_id: str, is_held: bool = True) -> None:
+        """Keep a request that was just submitted from taking a lane, or no longer."""
         job = self._jobs[request_id]
-        job.is_held = True
+        job.is_held = is_held
         self._waiting.update(job.prompt)
-
-    def release(self, request_id: str) -> None:
-        job = self._jobs[request_id]
-        job.is_held = False
-        self._waiting.update(job.prompt)
-
-    def set_deadline(self, request_id: str, when: float) -> None:
-        """Let a request that was just submitted end at this time, on the clock of `expire`."""
-        self._deadlines.set(request_id, when)
 
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
-        outcome = Outcome([], [])
-        for request_id in self._deadlines.due(now):
-            events, freed = self._expire(self._jobs[request_id])
-            outcome.events.extend(events)
-            outcome.freed.extend(freed)
-        return outcome
+        return Outcome.joined(map(self._expire, self.deadlines.due(now)))
 
     def cancel(self, request_id: str) -> Outcome:
-        """End a request at any stage. Does nothing for one that is unknown or finished."""
+        """End a request at any stage. Does nothing for an unknown or finished request."""
         job = self._jobs.get(request_id)
         if job is None:
             return Outcome([], [])
@@ -161,7 +148,7 @@ class Scheduler:
 
     def failed(self, request_id: str, failure: Failure) -> Outcome:
         """End a request with an error. Its entries are not saved for a later turn."""
-        freed = [Freed(one.slot) for one in self._leave(self._jobs[request_id])]
+        freed = [Freed(slot) for slot, _ in self._leave(self._jobs[request_id])]
         return Outcome([Failed(request_id, failure.kind, failure.message, failure.param)], freed)
 
     def next(self) -> Action:
@@ -172,16 +159,18 @@ class Scheduler:
             return (mixes and self._stage(self._reserve(), feed=True)) or self._forward()
         self._forward_is_due = False
         begin = self._reserve()
-        self._insert_is_due = bool(self._shared and self._free_slots)
-        if self._insert_is_due and self._may_add(self._insertion()):
+        if begin and not self._prefills:
+            return begin
+        self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
+        if self._insert_is_due and self._may_insert():
             return self._insert()
-        waits = self._running and (self._stalls or self._limits.rides)
+        waits = not self._prefills or (self._running and (self._stalls or self._limits.rides))
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
         return self._decode() if self._running else Idle()
 
     def sharing(self, request: Request) -> list[str]:
-        """Return the requests that wait for this one's prompt."""
+        """Return the requests that wait for the prompt of this request."""
         return [job.request.id for job in self._jobs[request.id].prompt.jobs]
 
     def begun(self, request: Request, cached: Cached) -> None:
@@ -191,8 +180,19 @@ class Scheduler:
         self._work += Work(moved=cached.entries)
         self._stalls |= cached.tokens > 0
 
+    def arrived(self, request: Request, cached: Cached) -> int:
+        """Report that another process has prefilled a prompt that was begun, and what it had cached. Returns the lane.
+
+        An Insert of the prompt follows.
+        """
+        prompt = self._jobs[request.id].prompt
+        prompt.begin(cached)
+        chunk = prompt.chunk(prompt.length)
+        self.passed(chunk)
+        return chunk.lane
+
     def passed(self, work: PrefillChunk) -> None:
-        """Report that a chunk has run. After its last one a prompt waits in its lane until it is inserted."""
+        """Report that a chunk has run. After its last chunk a prompt waits in its lane until it is inserted."""
         prompt = self._jobs[work.request.id].prompt
         self.prefilled_tokens += work.stop - work.start
         if work.is_last:
@@ -200,41 +200,39 @@ class Scheduler:
             self._shared.append(prompt)
 
     def inserted(self, request_id: str, layouts: Layouts) -> None:
-        """Report that the request's prompt is compressed and in its slot. The next decode step samples from it."""
+        """Report that the request's prompt is compressed and in its slot. The next decode step here samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
         self._work += self._insertion_of(job.prompt)
         job.run(layouts)
-        self._running[job.slot] = job
+        if self._decodes:
+            self._running[job.slot] = job
         self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], runs: Sequence[Run], seconds: float | None = None) -> Outcome:
-        """Report one run of tokens per slot. Runs whose owner ended after the step began are dropped.
+        """Report a run of tokens per slot. Runs whose owner ended after the step began are dropped.
 
         seconds: since the last sampling; None if no request ran then.
         """
         if seconds is not None and self._fed:
             self._costs.observe(self._work, seconds)
         self._work, self._stalls, self._fed = Work(), False, False
-        outcome = Outcome([], [])
+        outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
             if job is not None and job.request.id == owner:
                 job.accept(len(run) - 1)
                 self._shares.serve(job.request.owner, len(run))
-                for sample in run:
-                    events, freed = self._take(job, sample)
-                    outcome.events.extend(events)
-                    outcome.freed.extend(freed)
+                outcomes += [self._take(job, sample) for sample in run]
         self._forward_is_due = True
-        return outcome
+        return Outcome.joined(outcomes)
 
     def _reserve(self) -> Begin | None:
-        """Give waiting prompts a slot and a lane each, and return the Begin of one that is new in its lane.
+        """Give waiting prompts a slot and a lane each, and return the Begin of a prompt that is new in its lane.
 
         Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
         """
-        while len(self._free_slots) > self._needed() and (prompt := self._first_waiting()):
+        while len(self._free_slots) > self._slots_needed and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
             prompt.alike.clear()
             if (twin := self._twin(prompt)) is not None:
@@ -245,15 +243,21 @@ class Scheduler:
         new = next((prompt for prompt in self._staged if prompt.cached is None), None)
         return Begin(new.request, new.lane, new.entries) if new and new.lane is not None else None
 
-    def _needed(self) -> int:
-        """Count the slots for requests whose prompt is in a lane and who have none reserved."""
-        return sum(job.slot is None for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
+    @property
+    def _in_lanes(self) -> list[PendingPrompt]:
+        return [*self._staged, *self._shared]
+
+    @property
+    def _slots_needed(self) -> int:
+        """How many requests whose prompt is in a lane have no slot reserved."""
+        return sum(job.slot is None for prompt in self._in_lanes for job in prompt.jobs)
 
     def _first_waiting(self) -> PendingPrompt | None:
-        """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short one may pass it."""
+        """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
         if not self._waiting:
             return None
-        slots = self._slots_by_owner()
+        slots = Counter(job.request.owner for job in self._running.values())  # by owner, that it has or will have
+        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
         prompt = self._waiting.first(slots, self._shares, self._is_ready)
         if prompt is None or self._twin(prompt) or self._lanes.take(prompt):
             return prompt
@@ -263,34 +267,33 @@ class Scheduler:
         return short if short and (self._twin(short) or self._lanes.take(short, beside=True)) else None
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
-        """Whether no prompt that begins like this one is being prefilled, whose blocks it could soon have cached."""
+        """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""
         if self._key(prompt) is None or self._twin(prompt):
             return True
         # The last tokens are always prefilled, and a compacted lane stores nothing.
-        most = min(prompt.length, self._limits.workspace.size) - prompt.jobs[0].kv.window
-        return not any(self._will_cache(other, prompt, most) for other in self._staged)
-
-    @staticmethod
-    def _will_cache(other: PendingPrompt, prompt: PendingPrompt, most: int) -> bool:
-        """Whether one that is being prefilled will store blocks of another's first `most` tokens."""
-        if other.twin_key is None or other.request.salt != prompt.request.salt or other.prefilled >= most:
-            return False
-        return min(most, prompt.common(other)) // BLOCK * BLOCK > other.prefilled
+        usable = min(prompt.length, self._limits.workspace.size) - prompt.jobs[0].kv.window
+        return not any(
+            other.twin_key is not None
+            and other.request.salt == prompt.request.salt
+            and other.prefilled < usable
+            and min(usable, prompt.common(other)) // BLOCK * BLOCK > other.prefilled
+            for other in self._staged
+        )
 
     def _twin(self, prompt: PendingPrompt) -> PendingPrompt | None:
         """Return the prompt in a lane, being prefilled or prefilled, with the same tokens."""
         key = self._key(prompt)
         if key is None:
             return None
-        in_lanes = (other for other in (*self._staged, *self._shared) if other is not prompt and other.twin_key == key)
-        return next(in_lanes, None) or self._lanes.kept(key)
+        twins = (other for other in self._in_lanes if other is not prompt and other.twin_key == key)
+        return next(twins, None) or self._lanes.kept(key)
 
     def _key(self, prompt: PendingPrompt) -> bytes | None:
         """Return what is equal for prompts that may share a prefill; None without a prefix store."""
         return prompt.twin_key if self._limits.store_bytes > 0 else None
 
     def _join(self, prompt: PendingPrompt, twin: PendingPrompt) -> None:
-        """Let a waiting prompt's requests share the prefill of one in a lane."""
+        """Let a waiting prompt's requests share the prefill of a prompt in a lane."""
         if not twin.jobs:
             self._lanes.again(twin)
             self._shared.append(twin)
@@ -298,31 +301,19 @@ class Scheduler:
             job.prompt, job.shared = twin, twin.prefilled
         twin.jobs.extend(prompt.jobs)
 
-    def _slots_by_owner(self) -> Counter[str]:
-        """Count the slots that each owner has or will have: running requests, and those whose prompt has a lane."""
-        slots = Counter(job.request.owner for job in self._running.values())
-        slots.update(job.request.owner for prompt in (*self._staged, *self._shared) for job in prompt.jobs)
-        return slots
-
-    def _may_add(self, work: Work) -> bool:
-        """Whether work that may wait fits beside what was done and what is due before the next tokens."""
+    def _may_insert(self) -> bool:
+        """Whether an insertion fits beside what was done since the last tokens."""
         if not self._running or not self._stalls:
             return True
-        return self._limits.packs and self._fits(self._work + work)
+        return self._limits.packs and self._fits(self._work + self._insertion_of(self._shared[0]))
 
     def _fits(self, work: Work) -> bool:
-        """Whether running requests may wait for so much work between two tokens."""
-        return not self._limits.max_step or self._costs.predict(work) <= self._longest_wait()
-
-    def _longest_wait(self) -> float:
-        """Return the seconds that running requests may wait for their next tokens beside prompts.
+        """Whether running requests may wait for so much work between two tokens.
 
         If feeding them takes most of `max_step`, prompts get as long again. Else they would hardly get on.
         """
-        return max(self._limits.max_step, 2 * self._costs.predict(self._feeding()))
-
-    def _insertion(self) -> Work:
-        return self._insertion_of(self._shared[0])
+        seconds = self._limits.max_step
+        return not seconds or self._costs.predict(work) <= max(seconds, 2 * self._costs.predict(self._feeding()))
 
     def _insertion_of(self, prompt: PendingPrompt) -> Work:
         return Work(ends=1, moved=min(prompt.length, self._limits.workspace.size))
@@ -331,7 +322,8 @@ class Scheduler:
         prompt = self._shared[0]
         assert prompt.lane is not None
         job = prompt.jobs[0]
-        job.slot = self._free_slots.take()
+        if job.slot is None:
+            job.slot = self._free_slots.take()
         self._stalls = True
         return Insert(job.request, prompt.lane, job.slot)
 
@@ -430,44 +422,42 @@ class Scheduler:
         events.append(Finished(job.request.id, reason, job.usage()))
         return Outcome(events, self._leave(job))
 
-    def _expire(self, job: Job) -> Outcome:
-        request = job.request
+    def _expire(self, request_id: str) -> Outcome:
+        job = self._jobs[request_id]
         if job.sampled:
-            return self.cancel(request.id)
+            return self.cancel(request_id)
         text = (
-            f"the request had no token within its timeout of {request.timeout:.3g} s, beside {len(self._jobs) - 1:,} "
-            "others; send it again later, or with a longer timeout"
+            f"the request had no token within its timeout of {job.request.timeout:.3g} s, beside "
+            f"{len(self._jobs) - 1:,} others; send it again later, or with a longer timeout"
         )
-        return self.failed(request.id, Failure("DeadlineExceeded", text))
+        return self.failed(request_id, Failure("DeadlineExceeded", text))
 
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
-        self._deadlines.drop(job.request.id)
-        if job.slot in self._running and self._running[job.slot] is job:
-            del self._running[job.slot]
-        else:
+        self.deadlines.drop(job.request.id)
+        if not job.layouts:
             self._leave_prompt(job)
         if job.slot is None:
             return []
+        self._running.pop(job.slot, None)
         self._free_slots.give(job.slot)
-        return [Freed(job.slot, job.resumable)]
+        return [Freed(job.slot, job.resumable if self._prefills and self._decodes else ())]
 
     def _leave_prompt(self, job: Job) -> None:
-        """Remove a job from its prompt. During prefill the next job takes its slot; the last job leaves the lane."""
+        """Remove a job from its prompt. During prefill the next job takes its slot.
+
+        The last job frees the lane, but a prompt that is prefilled is kept there for others like it.
+        """
         prompt = job.prompt
         prompt.jobs.remove(job)
-        if prompt.jobs and prompt in self._staged and prompt.jobs[0].slot is None:
-            prompt.jobs[0].slot, job.slot = job.slot, None
-        if not prompt.jobs:
-            self._leave_lane(prompt)
-        self._waiting.update(prompt)
-
-    def _leave_lane(self, prompt: PendingPrompt) -> None:
-        """Free the lane of a prompt without requests; one that is prefilled is kept for others like it."""
-        if prompt in self._shared:
+        if prompt.jobs:
+            if prompt in self._staged and prompt.jobs[0].slot is None:
+                prompt.jobs[0].slot, job.slot = job.slot, None
+        elif prompt in self._shared:
             self._shared.remove(prompt)
             self._lanes.keep(prompt, self._key(prompt))
         elif prompt in self._staged:
             self._staged.remove(prompt)
             self._lanes.give(prompt)
+        self._waiting.update(prompt)

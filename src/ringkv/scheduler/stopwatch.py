@@ -23,7 +23,7 @@ class Stopwatch:
         self._prefill: dict[int, float] = {}  # seconds of the last prefill, by lane
         self._ended: dict[int, float] = {}  # when it ended
         self._times: dict[str, tuple[float, float]] = {}  # seconds in the queue and of the prefill
-        self._feeding: float | None = None  # seconds of the forward pass since the last sampling; None without one
+        self._feeding: float | None = None  # seconds of the forward pass since the last sampling; None without a pass
         self._sampled = 0.0  # when the last step was done
 
     def submit(self, request_id: str) -> None:
@@ -49,7 +49,7 @@ class Stopwatch:
         """The request takes its slot, with the prompt in this lane."""
         submitted = self._submitted[request_id]
         since = max(0.0, self._ended[lane] - submitted)
-        prefill = min(self._prefill[lane], since)  # one that came later waited for less of it
+        prefill = min(self._prefill[lane], since)  # a request that came later waited for less of it
         if request_id not in self._started:
             self._start(request_id, self.now() - submitted - prefill)
         self._times[request_id] = (self._times[request_id][0], prefill)
@@ -86,8 +86,6 @@ class Stopwatch:
                 self._submitted.pop(event.request_id, None)
                 self._times.pop(event.request_id, None)
                 if (started := self._started.pop(event.request_id, None)) is not None:
-                    self._serve(self.now() - started)
-
-    def _serve(self, seconds: float) -> None:
-        before = self.metrics.service
-        self.metrics = replace(self.metrics, service=before + RECENT * (seconds - before) if before else seconds)
+                    seconds, before = self.now() - started, self.metrics.service
+                    service = before + RECENT * (seconds - before) if before else seconds
+                    self.metrics = replace(self.metrics, service=service)

@@ -31,7 +31,7 @@ class Traces:
 
     def __init__(self, heads: Sequence[int]) -> None:
         self._heads = tuple(heads)
-        self._found: dict[str, KeptTokens] = {}
+        self._kept: dict[str, KeptTokens] = {}
 
     def add(self, request: Request, choice: KVChoice, layouts: Layouts, kept: ReadKept) -> None:
         """Remember what a request keeps of its prompt; `kept` is read unless that is everything."""
@@ -40,18 +40,14 @@ class Traces:
             bits = None if all(layout.live(n) == n for layout in layouts) else packed(kept(), n)
         except InvalidRequest:  # the engine does not know it
             return
-        found = KeptTokens(request.owner, n, self._heads, choice.policy, layouts[0], bits)
-        self._found[answer_id(request.id)] = found
-        while len(self._found) > REQUESTS or self._bytes > BYTES:
-            del self._found[next(iter(self._found))]
+        tokens = KeptTokens(request.owner, n, self._heads, choice.policy, layouts[0], bits)
+        self._kept[answer_id(request.id)] = tokens
+        while len(self._kept) > REQUESTS or sum(len(tokens.bits or b"") for tokens in self._kept.values()) > BYTES:
+            del self._kept[next(iter(self._kept))]
 
     def find(self, name: str) -> KeptTokens | None:
         """Return what a request has kept. name: its id, without that of an HTTP request."""
-        return self._found.get(name)
-
-    @property
-    def _bytes(self) -> int:
-        return sum(len(one.bits or b"") for one in self._found.values())
+        return self._kept.get(name)
 
 
 def packed(kept: "Sequence[NDArray[np.int64]]", n: int) -> bytes:

@@ -1,7 +1,7 @@
 """WaitingPrompts: the prompts that wait for a slot and a lane, and whose turn it is.
 
 The next prompt has the lowest priority number. Among those it is of the owner with the fewest slots, then of the owner
-who was served the fewest tokens recently, then the one that arrived first. So of equal
+who was served the fewest tokens recently, then the prompt that arrived first. So of equal
 priority an owner with one request gets the next slot before one with 1,000, and an owner's own requests start in order
 of arrival. A lower priority number always comes first, however long the others wait.
 """
@@ -63,7 +63,7 @@ class WaitingPrompts:
     def first(
         self, slots: Mapping[str, int], shares: Shares, ready: Callable[[PendingPrompt], bool] = lambda prompt: True
     ) -> PendingPrompt | None:
-        """Return the prompt whose turn it is. slots: by owner, those that it has or will take; missing ones have 0.
+        """Return the prompt whose turn it is. slots: by owner, those that it has or will take; missing owners have 0.
 
         ready: prompts for which it is False are passed over, at most LOOK_AHEAD of an owner.
         """
@@ -98,9 +98,13 @@ class Deadlines:
         insort(self._sorted, (when, request_id))
 
     def drop(self, request_id: str) -> None:
-        """Forget a request's deadline, if it has one."""
+        """Forget a request's deadline, if it has any."""
         if (when := self._when.pop(request_id, None)) is not None:
             del self._sorted[bisect_left(self._sorted, (when, request_id))]
+
+    @property
+    def first(self) -> float | None:
+        return self._sorted[0][0] if self._sorted else None
 
     def due(self, now: float) -> list[str]:
         """Return the requests whose deadline is not after `now`, the earliest first."""

@@ -1,11 +1,10 @@
 """make_app: the HTTP application over engines, which may be in other processes."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
-from prometheus_client.registry import Collector
 
 from ringkv.base.version import VERSION
 from ringkv.server.api.chat import chat_router
@@ -24,14 +23,7 @@ from ringkv.server.protocol.guard import OPEN_ACCESS, Access, Guard
 from ringkv.server.run.admission import Admission
 from ringkv.server.run.metrics import Metrics
 from ringkv.server.run.serving import LoadedModel, Models, Serving
-from ringkv.server.watch.engine_metrics import (
-    EngineGauges,
-    EngineTimes,
-    PrefillGauge,
-    QueueGauges,
-    RankGauge,
-    TaskGauge,
-)
+from ringkv.server.watch.engine_metrics import EngineCollector
 from ringkv.server.watch.history import Histories
 from ringkv.server.watch.live import server_clock
 from ringkv.server.watch.log import Log
@@ -59,10 +51,9 @@ def make_app(
     """
     drain = drain or Drain()
     metrics = Metrics()
-    models = Models([_serving(one, load, metrics) for one in loaded])
+    models = Models([_serving(model, load, metrics) for model in loaded])
     drain.at_end += [serving.guides.close for serving in models]
-    for collector in _collectors(models):
-        metrics.registry.register(collector)
+    metrics.registry.register(EngineCollector(models))
     histories = Histories(models, server_clock())
     app = FastAPI(
         title="ringkv",
@@ -99,25 +90,12 @@ def make_app(
 def _serving(model: LoadedModel, load: LoadOptions, metrics: Metrics) -> Serving:
     engine, limits = model.engine, model.engine.limits
     model.tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
-    own = metrics.of(model.names[0])
+    model_metrics = metrics.of(model.names[0])
     return Serving(
-        engine,
-        model.tokenizer,
-        model.template,
-        model.names,
-        own,
-        int(time.time()),
-        GuideProcesses(lambda: model.tokenizer, limits.vocab),
-        Admission(load.queue(limits), limits.slots, lambda: engine.metrics().service, own),
-        load.request_timeout,
+        **vars(model),
+        metrics=model_metrics,
+        created=int(time.time()),
+        guides=GuideProcesses(lambda: model.tokenizer, limits.vocab),
+        admission=Admission(load.queue(limits), limits.slots, lambda: engine.metrics().service, model_metrics),
+        timeout=load.request_timeout,
     )
-
-
-def _collectors(models: Models) -> Iterator[Collector]:
-    engines = {serving.names[0]: serving.engine for serving in models}
-    yield EngineGauges(engines)
-    yield PrefillGauge(engines)
-    yield RankGauge(engines)
-    yield EngineTimes(engines)
-    yield QueueGauges({serving.names[0]: serving.admission for serving in models})
-    yield TaskGauge()

@@ -4,8 +4,9 @@ A file has a key on each line, `label:key` or `label:sha256:HEX`, and comments t
 """
 
 import re
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from ringkv.base.errors import InvalidRequest
@@ -24,31 +25,29 @@ def read_keys(files: Sequence[Path], environment: MutableMapping[str, str]) -> t
 
     Raises InvalidRequest with the file and line.
     """
-    entries = [*_of_files(files), *_of_environment(environment)]
+    entries = [*chain.from_iterable(map(_of_file, files)), *_of_environment(environment)]
     keys = tuple(_parsed(origin, entry) for origin, entry in entries)
-    _check_distinct(keys)
+    labels: dict[bytes, str] = {}
+    for key in keys:
+        if labels.setdefault(key.digest, key.label) != key.label:
+            both = f"{labels[key.digest]} and {key.label}"
+            raise InvalidRequest(f"{both} have the same API key; give each its own", "api_keys")
     return keys
 
 
-def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """Yield each entry with its origin."""
-    for file in files:
-        found = list(_of_file(file))
-        if not found:
-            raise InvalidRequest(f"{file} contains no API key; write label:key lines", "api_keys")
-        yield from found
-
-
-def _of_file(file: Path) -> Iterator[tuple[str, str]]:
+def _of_file(file: Path) -> list[tuple[str, str]]:
+    """Return each entry with its origin."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InvalidRequest(f"cannot read API keys from {file} ({error.strerror})", "api_keys") from error
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{file} is not a text file; write label:key lines", "api_keys") from error
-    for number, line in enumerate(lines, 1):
-        if (entry := line.strip()) and not entry.startswith("#"):
-            yield f"{file} line {number}", entry
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    entries = [(f"{file} line {number}", line) for number, line in numbered if line and not line.startswith("#")]
+    if not entries:
+        raise InvalidRequest(f"{file} contains no API key; write label:key lines", "api_keys")
+    return entries
 
 
 def _of_environment(environment: MutableMapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -65,7 +64,12 @@ def _parsed(origin: str, entry: str) -> ApiKey:
         form = "label:key, and a label has up to 64 letters, digits, dots, dashes and underscores"
         raise InvalidRequest(f"{origin} is not an API key; write {form}", "api_keys")
     if key.startswith(HASHED):
-        return ApiKey(label, _digest(origin, key.removeprefix(HASHED)))
+        written = key.removeprefix(HASHED)
+        if not _HEX.fullmatch(written):
+            count = len(written)
+            text = f"{origin}: sha256 is followed by {count} characters, not by 64 hex digits"
+            raise InvalidRequest(text, "api_keys")
+        return ApiKey(label, bytes.fromhex(written))
     if len(key) < SHORTEST or not _KEY.fullmatch(key):
         raise InvalidRequest(
             f"{origin}: the API key {label} must have at least {SHORTEST} characters of ASCII without spaces; "
@@ -73,18 +77,3 @@ def _parsed(origin: str, entry: str) -> ApiKey:
             "api_keys",
         )
     return ApiKey(label, sha256(key.encode()).digest())
-
-
-def _digest(origin: str, written: str) -> bytes:
-    if not _HEX.fullmatch(written):
-        count = len(written)
-        raise InvalidRequest(f"{origin}: sha256 is followed by {count} characters, not by 64 hex digits", "api_keys")
-    return bytes.fromhex(written)
-
-
-def _check_distinct(keys: Iterable[ApiKey]) -> None:
-    labels: dict[bytes, str] = {}
-    for key in keys:
-        if labels.setdefault(key.digest, key.label) != key.label:
-            both = f"{labels[key.digest]} and {key.label}"
-            raise InvalidRequest(f"{both} have the same API key; give each its own", "api_keys")

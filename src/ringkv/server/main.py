@@ -1,17 +1,16 @@
 """run: serves HTTP in this process with each model's engine in one of its own, until a signal ends them all.
 
 An engine that ends is started again. A first signal drains: no new work is taken, and what was accepted has
-`drain_seconds` to finish. A second one aborts it.
+`drain_seconds` to finish. A second signal aborts it.
 """
 
 import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import uvicorn
 
@@ -30,9 +29,8 @@ from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
-from ringkv.worker.engines import Engines
 from ringkv.worker.process import BUILDER
-from ringkv.worker.supervisor import RestartPolicy
+from ringkv.worker.supervisor import RestartPolicy, Supervisor
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DRAIN_SECONDS = 30.0
@@ -41,8 +39,6 @@ FLUSH_AT_ONCE = 1  # the same after a second signal
 AGAIN = 0.1  # seconds between two aborts, for work that reaches the engine only after the deadline
 BACKLOG = 2048
 _INTERRUPTIONS = {signal.SIGINT: KeyboardInterrupt(), signal.SIGTERM: SystemExit(TERMINATED)}
-
-Action = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def run(
     on_status: Callable[[str], None] = print,
     options: RunOptions = DEFAULTS,
 ) -> None:
-    """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free one.
+    """Serve models, each with an engine process of its own, until SIGINT or SIGTERM. Port 0 takes a free port.
 
     on_status: receives the text for the user when the server is ready, stops and has stopped.
 
@@ -113,37 +109,37 @@ async def _serve(
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
-    engines, drain = Engines(), Drain()
+    engines, drain, grace = list[Supervisor](), Drain(), GRACE
     try:
         for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
             start = partial(EngineClient.start, model.config, builder=options.builder)
-            await engines.start(model.names[0], start, options.restart, on_progress)
+            client = await start(on_progress=on_progress)
+            engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
         loaded = [
             LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
             for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
-        edge = options.edge
-        access = edge.access(str(listener.getsockname()[0]), longest)
+        edge, address = options.edge, listener.getsockname()
+        access = edge.access(str(address[0]), longest)
         app = make_app(loaded, options.origins, options.log, options.load, drain, access, options.telemetry)
-        text = welcome(loaded, listener.getsockname(), scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
-        server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines.cancel_all)
+        text = welcome(loaded, address, scheme="https" if edge.tls else "http", with_key=bool(edge.keys))
+        server = _Server(_settings(app, edge), text, on_status, drain, options.drain_seconds, engines)
         _on_signals(server.stop)
-        await _until_either(server.serve([listener]), engines.given_up(), server.end)
-        engines.grace = server.grace
-        engines.raise_failure()
+        serving = asyncio.create_task(server.serve([listener]))
+        lost = [asyncio.create_task(engine.given_up()) for engine in engines]
+        await asyncio.wait((serving, *lost), return_when=asyncio.FIRST_COMPLETED)
+        if any(task.done() for task in lost):
+            server.end()
+        for task in lost:
+            task.cancel()
+        await serving
+        grace = server.grace
+        for engine in engines:
+            if engine.failure:
+                raise engine.failure
     finally:
-        await engines.close()
-
-
-async def _until_either(serving: Coroutine[Any, Any, None], lost: Coroutine[Any, Any, object], end: Action) -> None:
-    """Run `serving` to its end; call `end` for that if `lost` returns first."""
-    server, loss = asyncio.create_task(serving), asyncio.create_task(lost)
-    await asyncio.wait((server, loss), return_when=asyncio.FIRST_COMPLETED)
-    if loss.done():
-        end()
-    loss.cancel()
-    await server
+        await asyncio.gather(*(engine.close(grace) for engine in engines))
 
 
 def _template(config: EngineConfig) -> ChatTemplate | None:
@@ -198,10 +194,10 @@ class _Server(uvicorn.Server):
         on_status: Callable[[str], None],
         drain: Drain,
         drain_seconds: float,
-        abort: Action,
+        engines: Sequence[Supervisor],
     ) -> None:
         super().__init__(config)
-        self._ready, self._on_status, self._abort = ready, on_status, abort
+        self._ready, self._on_status, self._engines = ready, on_status, engines
         self._drain, self._drain_seconds = drain, drain_seconds
         self._draining: asyncio.Task[None] | None = None
         self.grace = GRACE  # seconds that the engine has to end
@@ -231,7 +227,8 @@ class _Server(uvicorn.Server):
         await self._drain.finished()
         self.should_exit = True
         while self._drain.running:
-            self._abort()
+            for engine in self._engines:
+                engine.cancel_all()
             await asyncio.sleep(AGAIN)
 
     @contextlib.contextmanager

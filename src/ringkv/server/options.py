@@ -33,8 +33,8 @@ class TLS:
 
     def check(self) -> None:
         """Raise InvalidRequest if the files are not a certificate chain and its unencrypted key in PEM."""
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=_no_password)
+        try:  # with an empty password: without any, OpenSSL would ask at the terminal
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=str)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
             files = self.certificate if self.key is None else f"{self.certificate} and {self.key}"
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
@@ -47,11 +47,6 @@ class TLS:
     def settings(self) -> dict[str, Any]:
         """Arguments of `uvicorn.Config`."""
         return {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
-
-
-def _no_password() -> str:
-    """Return an empty password; without this, OpenSSL would ask for one at the terminal."""
-    return ""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
     return (
         f"{model.names[0]} is served at {url}",
         f"cache: {show_cache(limits)}",
-        f"policy: {kv.policy}, {_budget(kv, limits)}{_chosen(model.kv_why)}",
+        f"policy: {kv.policy}, {_budget(kv, limits)}{f' (auto: {model.kv_why})' if model.kv_why else ''}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
         *_tier(limits),
         *_workspace(limits.prefill_workspace),
@@ -52,10 +52,6 @@ def _budget(kv: KVChoice, limits: Limits) -> str:
         return f"budget {budget:,}"
     read = PageCounts.of_choice(replace(kv, budget=budget), limits.page).most * limits.page
     return f"budget {budget:,}: a step reads {min(read, limits.capacity):,} of a slot's {limits.capacity:,} entries"
-
-
-def _chosen(why: str) -> str:
-    return f" (auto: {why})" if why else ""
 
 
 def _tier(limits: Limits) -> tuple[str, ...]:
@@ -78,8 +74,8 @@ def show_host(host: str) -> str:
 
 
 def show_cache(limits: Limits) -> str:
-    own = "" if limits.slot_ranks == 1 else f"{limits.slots // limits.slot_ranks} of "
-    slots = f"{own}{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
+    of_rank = "" if limits.slot_ranks == 1 else f"{limits.slots // limits.slot_ranks} of "
+    slots = f"{of_rank}{limits.slots} {'slot' if limits.slots == 1 else 'slots'} of {limits.capacity:,} entries"
     slots += "" if limits.kv_format == "plain" else f" in {limits.kv_format}"
     ranks = len(limits.rank_bytes)
     total = sum(rank.held for rank in limits.rank_bytes)

@@ -106,7 +106,9 @@ class ChatTemplate:
         """
         given: dict[str, Any] = {"tools": tools, "variables": variables}
         given["messages"] = [plain(message, n) for n, message in enumerate(messages)]
-        literals = Literals(()) if parse_special else self._literals(tokenizer)
+        if tokenizer not in self._of_tokenizer:
+            self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
+        literals = Literals(()) if parse_special else self._of_tokenizer[tokenizer]
         try:
             marked, mark = literals.mark(given)
         except RecursionError as error:
@@ -121,14 +123,14 @@ class ChatTemplate:
         return tokenizer.encode_prompt(self.prompt(messages, tokenizer, **options))
 
     def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
-        """Return the number of prompt tokens up to the end of the system message; 0 without one."""
+        """Return the number of prompt tokens up to the end of the system message; 0 without a system message."""
         first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
             return 0
         prompt = self.prompt(messages, tokenizer, **options)
-        found = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
-        return 0 if found < 0 else len(tokenizer.encode_prompt(prompt.upto(found + len(text))))
+        start = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
+        return 0 if start < 0 else len(tokenizer.encode_prompt(prompt.upto(start + len(text))))
 
     def _content_start(
         self,
@@ -145,15 +147,10 @@ class ChatTemplate:
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
         other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options).text
         pairs = enumerate(zip(rendered, other, strict=False))
-        return next((place for place, (one, another) in pairs if one != another), len(rendered))
-
-    def _literals(self, tokenizer: Tokenizer) -> Literals:
-        if tokenizer not in self._of_tokenizer:
-            self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
-        return self._of_tokenizer[tokenizer]
+        return next((place for place, (left, right) in pairs if left != right), len(rendered))
 
     def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
-        """Return the tool template if there are tools and it exists, else the default, else the first."""
+        """Return the tool template if there are tools and it exists, else the default, else the first template."""
         name = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
         return self._templates.get(name) or next(iter(self._templates.values()))
 
@@ -174,21 +171,19 @@ def _in_files(directory: Path) -> dict[str, str]:
 
 
 def _in_config(directory: Path) -> dict[str, str]:
-    """Return the templates of tokenizer_config.json, which has one or a list of {"name", "template"}."""
+    """Return the templates of tokenizer_config.json, which has a text or a list of {"name", "template"}."""
     path = directory / "tokenizer_config.json"
     template = read_json(path).get("chat_template")
     if not template:
         return {}
     named = template if isinstance(template, list) else [{"name": DEFAULT, "template": template}]
-    if not all(map(_is_named_template, named)):
+    if not all(
+        isinstance(item, dict) and {type(item.get("name")), type(item.get("template"))} == {str} for item in named
+    ):
         raise BadWeights(
             f"{path} has a chat_template that is neither a text nor a list of names and templates; correct it"
         )
-    return {one["name"]: one["template"] for one in named}
-
-
-def _is_named_template(one: Any) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "template"))
+    return {item["name"]: item["template"] for item in named}
 
 
 @lru_cache(maxsize=16)
@@ -225,9 +220,9 @@ def plain(message: Any, index: int) -> dict[str, Any]:
 
 
 def _text(part: Any, index: int, param: str) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    if kind != "text":
-        raise Unsupported(f"message {index} has a content part of type {kind!r}; only 'text' is supported", param)
+    part_type = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if part_type != "text":
+        raise Unsupported(f"message {index} has a content part of type {part_type!r}; only 'text' is supported", param)
     text = part.get("text")
     if not isinstance(text, str):
         why = f"message {index} has a content part without text; each is {{'type': 'text', 'text': ...}}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class SplitRule:
     """How one model family splits text into words before merging.
 
-    patterns: each in turn isolates its matches in what the ones before left; none: GPT-2's pattern. single_digits: each
+    patterns: each isolates its matches in what the patterns before left; none: GPT-2's pattern. single_digits: each
     digit is split off first. composes: text is normalised to NFC first. whole_words: a word that is a token is not
     merged.
     """
@@ -32,9 +32,9 @@ def _of_gpt4(digits: str) -> tuple[str, ...]:
 
 
 def _of_gpt4o(digits: str, suffixes: str) -> tuple[str, ...]:
-    """Return the pattern of tokenizers derived from GPT-4o's: a word ends before an upper letter behind a lower one."""
+    """Return the pattern of tokenizers derived from GPT-4o's: words end between a lower and an upper letter."""
     upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-    words = (rf"[^\r\n\p{{L}}\p{{N}}]?{one}{suffixes}" for one in (f"{upper}*{lower}+", f"{upper}+{lower}*"))
+    words = (rf"[^\r\n\p{{L}}\p{{N}}]?{letters}{suffixes}" for letters in (f"{upper}*{lower}+", f"{upper}+{lower}*"))
     signs = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
     return ("|".join([*words, digits, signs, SPACES]),)
 

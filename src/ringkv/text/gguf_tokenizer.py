@@ -8,13 +8,12 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
-from ringkv.base.shown import one_line, shown
+from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.base.shown import shown
 from ringkv.text.files import write_atomically, write_json
-from ringkv.text.gguf_sentencepiece import gemma4, sentencepiece
-from ringkv.text.gguf_split_rules import RULES, SplitRule
-from ringkv.text.gguf_vocabulary import Vocabulary
-from ringkv.text.tokenizer import load_inner, surround
+from ringkv.text.gguf_split_rules import RULES
+from ringkv.text.gguf_vocabulary import TokenType, Vocabulary
+from ringkv.text.tokenizer import load_inner, refused, surround
 from ringkv.weights.gguf.header import read_header
 
 # Tokens that end a text in any model. A GGUF names one or two ids; its model may use more.
@@ -33,6 +32,8 @@ END_TOKENS = (
 TEXT_ENDS = ("<|tool_response>",)  # Gemma 4 ends an answer with it; its files have it as text, so that it is shown
 CALLS = ("<|return|>", "<|call|>")  # end an answer in gpt-oss' format, where <|end|> ends one of its messages
 
+SPACE = "▁"  # how SentencePiece writes a space
+MERGED = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -58,16 +59,8 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
             f"{vocabulary.name} has a tokenizer of kind {shown(vocabulary.model)}, "
             f"ringkv builds {', '.join(BUILDERS)}; put the model's tokenizer.json next to the .gguf"
         )
-    try:
+    with refused(f"the tokenizer in {vocabulary.name} is broken"):
         inner = BUILDERS[vocabulary.model](vocabulary)
-    except RingKVError:
-        raise
-    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not an Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise BadWeights(
-            f"the tokenizer in {vocabulary.name} is broken ({one_line(error)}); download it again"
-        ) from error
     begin = vocabulary.role("bos") if vocabulary.adds("bos") else None
     end = vocabulary.role("eos") if vocabulary.adds("eos") else None
     if begin or end:
@@ -110,34 +103,58 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def byte_level(vocabulary: Vocabulary) -> Tokenizer:
     """Return the tokenizer. Raises UnsupportedModel for an unknown rule."""
-    rule = _rule(vocabulary)
-    model = models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=rule.whole_words)
-    tokenizer = Tokenizer(model)
-    if rule.composes:
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splits(rule))
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens(vocabulary.added_tokens())
-    return tokenizer
-
-
-def _rule(vocabulary: Vocabulary) -> SplitRule:
     if vocabulary.pre not in RULES:
         raise UnsupportedModel(
             f"{vocabulary.name} splits text by the rule {shown(vocabulary.pre or '(none)')}, ringkv knows "
             f"{', '.join(RULES)}; put the model's tokenizer.json next to the .gguf"
         )
-    return RULES[vocabulary.pre]
-
-
-def _splits(rule: SplitRule) -> list[pre_tokenizers.PreTokenizer]:
+    rule = RULES[vocabulary.pre]
+    model = models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=rule.whole_words)
+    tokenizer = Tokenizer(model)
+    if rule.composes:
+        tokenizer.normalizer = normalizers.NFC()
     digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
     words = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
-    return [*digits, *words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not rule.patterns)]
+    characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not rule.patterns)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*digits, *words, characters])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(vocabulary.added_tokens())
+    return tokenizer
+
+
+def sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
+    """Return the tokenizer: a text is one word, and characters without a token become bytes.
+
+    The pair with the best-scored product is merged first. Gemma 4's files list the merges instead.
+    """
+    merges = vocabulary.merges() if vocabulary.model == "gemma4" else _merges(vocabulary)
+    unknown = vocabulary.role("unknown") or next(
+        (token for token, type in zip(vocabulary.tokens, vocabulary.types, strict=True) if type == TokenType.UNKNOWN),
+        None,
+    )
+    model = models.BPE(vocabulary.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    prefix = [normalizers.Prepend(SPACE)] if vocabulary.adds_space() else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", SPACE)])
+    strip = [decoders.Strip(" ", 1, 0)] if vocabulary.adds_space() else []
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_tokens(vocabulary.added_tokens())
+    return tokenizer
+
+
+def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Return every pair of tokens whose concatenation is a token, the best-scored product first."""
+    scores, ids = vocabulary.scores(), vocabulary.ids
+    merged = (token for token, id in ids.items() if vocabulary.types[id] in MERGED)
+    halves = ((token[:cut], token[cut:]) for token in merged for cut in range(1, len(token)))
+    pairs = ((left, right) for left, right in halves if left in ids and right in ids)
+    # SentencePiece merges equal scores from the left, so among pairs of one product the longest left half is first.
+    return sorted(pairs, key=lambda pair: (-scores[ids["".join(pair)]], -len(pair[0])))
 
 
 BUILDERS: dict[str, Callable[[Vocabulary], tokenizers.Tokenizer]] = {
     "gpt2": byte_level,
     "llama": sentencepiece,
-    "gemma4": gemma4,
+    "gemma4": sentencepiece,
 }

@@ -18,8 +18,7 @@ D = TypeVar("D")
 # A GGUF may omit add_bos_token; these tokenizers then add a beginning-of-sequence token.
 BEGINS_BY_DEFAULT = {"llama", "llama-bpe", "llama3", "llama-v3", "tekken", "gemma4"}
 
-
-MOST_WORK = 1 << 30  # sum of squared token lengths; every token is cut at every place to find its merges
+LARGEST_WORK = 1 << 30  # sum of squared token lengths; every token is cut at every place to find its merges
 
 
 class TokenType(IntEnum):
@@ -42,19 +41,19 @@ class Vocabulary:
 
     @property
     def model(self) -> str:
-        return self._one("model", str, "none")
+        return self._value("model", str, "none")
 
     @property
     def pre(self) -> str:
         """The name of the rule that splits text before merging; "" if the file has none."""
-        return self._one("pre", str, "")
+        return self._value("pre", str, "")
 
     @cached_property
     def tokens(self) -> list[str]:
         tokens = self._list("tokens", str)
         if not tokens:
             raise BadWeights(f"{self.name} has no tokenizer; put the model's tokenizer.json next to it")
-        if sum(len(token) ** 2 for token in tokens) > MOST_WORK:
+        if sum(len(token) ** 2 for token in tokens) > LARGEST_WORK:
             longest = max(map(len, tokens))
             raise BadWeights(f"{self.name} has tokens of up to {longest:,} characters; download it again")
         return tokens
@@ -88,7 +87,7 @@ class Vocabulary:
 
     def role_id(self, role: str) -> int | None:
         """Return the id of "bos", "eos", "eot", "eom", "unknown" or "padding", None if the file has none."""
-        id = self._one(f"{role}_token_id", int, -1)
+        id = self._value(f"{role}_token_id", int, -1)
         return id if 0 <= id < len(self.tokens) else None
 
     def role(self, role: str) -> str | None:
@@ -108,25 +107,25 @@ class Vocabulary:
         default = self._typed("tokenizer.chat_template", str, None)
         names = self._typed_list("tokenizer.chat_templates", str)
         named = {name: self._typed(f"tokenizer.chat_template.{name}", str, None) for name in names}
-        found = {name: template for name, template in {"default": default, **named}.items() if template}
         if not named:
             return default
-        return [{"name": name, "template": template} for name, template in found.items()]
+        templates = {"default": default, **named}
+        return [{"name": name, "template": template} for name, template in templates.items() if template]
 
     def _flag(self, key: str, default: bool) -> bool:
         """Return true or false, which some writers store as the number 1 or 0."""
         value = self.metadata.get(f"tokenizer.ggml.{key}")
-        return bool(value) if type(value) is int and value in (0, 1) else self._one(key, bool, default)
+        return bool(value) if type(value) is int and value in (0, 1) else self._value(key, bool, default)
 
-    def _one(self, key: str, kind: type[T], default: T) -> T:
-        return self._typed(f"tokenizer.ggml.{key}", kind, default)
+    def _value(self, key: str, type_: type[T], default: T) -> T:
+        return self._typed(f"tokenizer.ggml.{key}", type_, default)
 
-    def _list(self, key: str, kind: type[T]) -> list[T]:
-        return self._typed_list(f"tokenizer.ggml.{key}", kind)
+    def _list(self, key: str, type_: type[T]) -> list[T]:
+        return self._typed_list(f"tokenizer.ggml.{key}", type_)
 
-    def _per_token(self, key: str, kind: type[T]) -> list[T]:
+    def _per_token(self, key: str, type_: type[T]) -> list[T]:
         """Return a list with one value for each token; empty if the file has none."""
-        values = self._list(key, kind)
+        values = self._list(key, type_)
         if values and len(values) != len(self.tokens):
             raise BadWeights(
                 f"{self.name} has {len(values):,} values of tokenizer.ggml.{key} for {len(self.tokens):,} tokens; "
@@ -134,20 +133,20 @@ class Vocabulary:
             )
         return values
 
-    def _typed(self, key: str, kind: type[T], default: D) -> T | D:
+    def _typed(self, key: str, type_: type[T], default: D) -> T | D:
         value = self.metadata.get(key)
         if value is None:
             return default
-        if type(value) is not kind:
-            raise BadWeights(f"{self.name} has {key} {shown(value)}, a {kind.__name__} is needed; download it again")
+        if type(value) is not type_:
+            raise BadWeights(f"{self.name} has {key} {shown(value)}, a {type_.__name__} is needed; download it again")
         self._check_texts(key, [value])
         return value
 
-    def _typed_list(self, key: str, kind: type[T]) -> list[T]:
+    def _typed_list(self, key: str, type_: type[T]) -> list[T]:
         values = self._typed(key, list, [])
-        if values and type(values[0]) is not kind:  # a GGUF's array has values of one type
+        if values and type(values[0]) is not type_:  # a GGUF's array has values of one type
             raise BadWeights(
-                f"{self.name} has {key} {shown(values)}, a list of {kind.__name__} is needed; download it again"
+                f"{self.name} has {key} {shown(values)}, a list of {type_.__name__} is needed; download it again"
             )
         self._check_texts(key, values)
         return values

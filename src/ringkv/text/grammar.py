@@ -55,7 +55,9 @@ def choice(texts: Sequence[str], field: str = "grammar") -> str:
     """Return the grammar of exactly these texts."""
     if not texts:
         raise InvalidRequest(f"{field} has an empty list of choices; give at least one text", field)
-    # One terminal rather than alternatives of a rule, of which llguidance takes 2,000.
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest(f"{field} must be a list of strings", field)
+    # A single terminal rather than alternatives of a rule, of which llguidance takes 2,000.
     words = " | ".join(json.dumps(text) for text in texts if text) or '""'
     return lark(f"start: CHOICE{'?' if '' in texts else ''}\nCHOICE: {words}")
 

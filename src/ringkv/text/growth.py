@@ -11,7 +11,7 @@ from ringkv.text.render_budget import OBJECT, TemplateTooExpensive
 
 LARGEST_ARGUMENT = 1_000_000  # an integer passed to a function: a width, a count
 LARGEST_BITS = 1 << 16  # of an integer that is computed
-WIDTH = re.compile(r"\d{5,}|\*|\{[^{}]*\{")  # in a format: a large width, or one that is an argument
+WIDTH = re.compile(r"\d{5,}|\*|\{[^{}]*\{")  # in a format: a large width, or a width that is an argument
 
 
 def check_arguments(values: Iterable[Any]) -> None:
@@ -50,7 +50,7 @@ def of_format(text: Any, *values: Any) -> int:
             "it formats a text with a width over 9,999 or one that is computed; use a smaller width"
         )
     fields = shown.count("%") + shown.count("{")
-    return len(text) + fields * max((_length(one) for one in _flat(values)), default=0)
+    return len(text) + fields * max((_length(value) for value in _flat(values)), default=0)
 
 
 def _of_join(separator: Any, items: Any = ()) -> int:
@@ -66,17 +66,8 @@ def of_replace(text: Any, old: Any = "", new: Any = "", count: Any = None) -> in
 
 def _of_split(text: Any, separator: Any = None, *_: Any) -> int:
     separators = (separator,) if isinstance(separator, type(text)) and separator else (" ", "\n", "\t")
-    counted: int = sum(text.count(one) for one in separators) if isinstance(text, str) else len(text)
+    counted: int = sum(map(text.count, separators)) if isinstance(text, str) else len(text)
     return OBJECT * (counted + 1)
-
-
-def _of_lines(text: Any, *_: Any) -> int:
-    lines: int = text.count("\n" if isinstance(text, str) else b"\n") + 1
-    return OBJECT * lines
-
-
-def _of_expandtabs(text: Any, size: Any = 8) -> int:
-    return len(text) * max(1, size) if isinstance(size, int) else 0
 
 
 def _of_translate(text: Any, table: Any = ()) -> int:
@@ -92,8 +83,8 @@ METHODS: Mapping[str, Callable[..., int]] = {
     "format_map": of_format,
     "split": _of_split,
     "rsplit": _of_split,
-    "splitlines": _of_lines,
-    "expandtabs": _of_expandtabs,
+    "splitlines": lambda text, *_: OBJECT * (text.count("\n" if isinstance(text, str) else b"\n") + 1),
+    "expandtabs": lambda text, size=8: len(text) * max(1, size) if isinstance(size, int) else 0,
     "translate": _of_translate,
 }
 

@@ -8,7 +8,6 @@ no deep stack.
 
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -16,10 +15,11 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.machine.deep_stack import DeepStack
-from ringkv.text.closing_search import ClosingSearch
 from ringkv.text.grammar import LONGEST, check_text
 
 WORD_BYTES = 4  # a mask is a whole number of words
+CLOSING_TRIED = 64  # allowed tokens with the lowest ids, single characters in most vocabularies, that may close
+QUOTE, BRACES, LETTER = '"', ("}", "]"), "x"  # tokens that close a JSON value; a token that is allowed only in a string
 SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
 ERROR_CHARACTERS = 300  # of llguidance's errors that are reported
 STACK = 4096 * LONGEST  # bytes of address space, over four times what was measured
@@ -59,13 +59,9 @@ class Guides:
         self._deep = DeepStack(STACK, "grammars")
 
     def check(self, grammar: str) -> None:
-        """Raise InvalidRequest for an invalid grammar, or one whose first masks exceed the limits."""
+        """Raise InvalidRequest for a grammar that is invalid, or whose first masks exceed the limits."""
         check_text(grammar)
-        self.check_soon(grammar).result()
-
-    def check_soon(self, grammar: str) -> "Future[None]":
-        """Check a grammar after those before it. The future's error is that of `check`."""
-        return self._deep.submit(self._check, grammar)
+        self._deep.submit(lambda: self.try_out(self._guide(grammar))).result()
 
     def __call__(self, grammar: str) -> "TokenGuide":
         """Return the grammar's guide.
@@ -79,10 +75,6 @@ class Guides:
         """Load the tokenizer now rather than for the first guide."""
         for part in (self._search, self._ends):
             assert part
-
-    def _check(self, grammar: str) -> None:
-        check_text(grammar)
-        self.try_out(self._guide(grammar))
 
     def try_out(self, guide: "TokenGuide") -> None:
         """Compute the guide's first masks, and take tokens. Raises InvalidRequest if that exceeds the limits."""
@@ -107,7 +99,7 @@ class Guides:
         return matcher
 
     @cached_property
-    def _search(self) -> ClosingSearch:
+    def _search(self) -> "ClosingSearch":
         return ClosingSearch(self._tokenizer)
 
     @cached_property
@@ -120,6 +112,45 @@ class Guides:
     def _tokenizer(self) -> LLTokenizer:
         tokenizer = self._load()
         return LLTokenizer(tokenizer.to_json(), n_vocab=self._vocab, eos_token=list(tokenizer.eos_ids))
+
+
+class ClosingSearch:
+    """A greedy search: forced tokens first, then closing tokens, then other allowed tokens in turn.
+
+    The result is short for JSON grammars. For other grammars the search may fail.
+    """
+
+    def __init__(self, tokenizer: LLTokenizer) -> None:
+        def ids(*words: str) -> list[int]:
+            pieces = [tokenizer.tokenize_str(word) for word in words]
+            return [piece[0] for piece in pieces if len(piece) == 1]
+
+        self._quote, self._braces, self._letter = ids(QUOTE), ids(*BRACES), ids(LETTER)
+
+    def find(self, matcher: LLMatcher, limit: int) -> list[int] | None:
+        """Return at most `limit` tokens; empty if the text is complete already, None if the search fails."""
+        matcher, path = matcher.deep_copy(), list[int]()
+        while not matcher.is_accepting():
+            following = matcher.compute_ff_tokens() or self._closing(matcher.compute_bitmask(), len(path))
+            path += following
+            if not following or len(path) > limit or not matcher.consume_tokens(following):
+                return None
+        return path
+
+    def _closing(self, mask: bytes, turn: int) -> list[int]:
+        """Return a closing token, else one of the first allowed tokens, a different one each `turn`."""
+
+        def allowed(token: int) -> bool:
+            return bool(mask[token // 8] >> token % 8 & 1)
+
+        in_string = any(map(allowed, self._letter))  # a brace closes nothing there
+        closers = self._quote if in_string else [*self._quote, *self._braces]
+        if closing := next(filter(allowed, closers), None):
+            return [closing]
+        bits = int.from_bytes(mask, "little")
+        for _ in range(turn % min(CLOSING_TRIED, bits.bit_count()) if bits else 0):
+            bits &= bits - 1
+        return [(bits & -bits).bit_length() - 1] if bits else []
 
 
 class TokenGuide:
@@ -144,7 +175,7 @@ class TokenGuide:
         if self._closing is None and left <= self._search_at:
             self._find_closing(left, self._spare)
         if self._closing:
-            return self._only(self._closing[0])
+            return (1 << self._closing[0]).to_bytes(len(self._ends), "little")
         mask = self._mask()
         return mask if self._closing is None else bytes(a & b for a, b in zip(mask, self._ends, strict=True))
 
@@ -172,16 +203,13 @@ class TokenGuide:
 
     def _find_closing(self, left: int, spare: int) -> None:
         """Search for a closing sequence, and commit to it if it might not fit after one more token."""
-        found = self._search.find(self._matcher, left)
-        if found is None:
+        closing = self._search.find(self._matcher, left)
+        if closing is None:
             self._search_at = left // 2
-        elif (slack := left - len(found) - spare) > 0:
+        elif (slack := left - len(closing) - spare) > 0:
             self._search_at = left - max(1, slack // (spare + 1))
         else:
-            self._closing, self.is_cut = found, True
-
-    def _only(self, token: int) -> bytes:
-        return (1 << token).to_bytes(len(self._ends), "little")
+            self._closing, self.is_cut = closing, True
 
 
 def _readable(error: str) -> str:

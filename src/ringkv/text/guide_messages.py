@@ -1,13 +1,14 @@
-"""Messages between guide processes and the process that uses the guides: typed msgpack over a pair of sockets.
+"""Messages between guide processes and the process that uses the guides.
 
 seconds: processor time that a call may take.
 """
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import msgspec
 
 from ringkv.base.failure import Failure
+from ringkv.wire.codec import Codec
 
 
 class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
@@ -21,7 +22,7 @@ class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
         return self.tokenizer
 
 
-class Make(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Make(msgspec.Struct, frozen=True, array_like=True):
     """Make the guide of this number. The reply is `Done`.
 
     dropped: guides that are not used any more.
@@ -34,7 +35,7 @@ class Make(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[int, ...]
 
 
-class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Try(msgspec.Struct, frozen=True, array_like=True):
     """Compute a guide's first masks. The reply is `Done`."""
 
     purpose: ClassVar[str] = "computing its first token masks"
@@ -42,7 +43,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
     guide: int
 
 
-class Next(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Next(msgspec.Struct, frozen=True, array_like=True):
     """Take tokens, then compute the mask for an answer of at most `left` more. The reply is `Mask`.
 
     dropped: as in `Make`.
@@ -56,17 +57,17 @@ class Next(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[int, ...]
 
 
-class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Ready(msgspec.Struct, frozen=True, array_like=True):
     """The first message of a guide process. process: its id."""
 
     process: int
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Done(msgspec.Struct, frozen=True, array_like=True):
     pass
 
 
-class Mask(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Mask(msgspec.Struct, frozen=True, array_like=True):
     """The fields of `base.guide.Guide`: the result of `allowed`, and `is_cut` after it.
 
     seconds: processor time that the call took.
@@ -77,11 +78,11 @@ class Mask(msgspec.Struct, frozen=True, array_like=True, tag=True):
     seconds: float
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Failed(msgspec.Struct, frozen=True, array_like=True):
     failure: Failure
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Ended(msgspec.Struct, frozen=True, array_like=True):
     """The last message of a guide process, sent in its place. code: its exit status; -N if signal N ended it."""
 
     code: int
@@ -90,7 +91,4 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
 Call = Make | Try | Next
 Reply = Ready | Done | Mask | Failed | Ended
 
-encode = msgspec.msgpack.Encoder().encode
-decode_vocabulary = msgspec.msgpack.Decoder(Vocabulary).decode
-decode_call = msgspec.msgpack.Decoder(Call).decode
-decode_reply = msgspec.msgpack.Decoder(Reply).decode
+VOCABULARY, CALLS, REPLIES = Codec(Vocabulary), Codec(*get_args(Call)), Codec(*get_args(Reply))

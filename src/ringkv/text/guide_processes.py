@@ -18,27 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from multiprocessing.connection import Connection
+from typing import TypeVar
 
 from ringkv.base.errors import Draining, InvalidRequest, QueueFull, RequestFailed, RingKVError
 from ringkv.base.failure import Failure, describe, revive
+from ringkv.text import guide_messages as messages
 from ringkv.text.grammar import check_text
 from ringkv.text.guide import CACHED_GRAMMARS, Tokens
-from ringkv.text.guide_messages import (
-    Call,
-    Ended,
-    Failed,
-    Make,
-    Mask,
-    Next,
-    Ready,
-    Reply,
-    Try,
-    Vocabulary,
-    decode_reply,
-    encode,
-)
 from ringkv.text.guide_server import BROKEN, MEMORY, OUT_OF_MEMORY
+from ringkv.wire.link import Link, LinkClosed
+
+T = TypeVar("T")
 
 COMPILING, MASKING = 5.0, 1.0  # seconds of processor time to compile a grammar, and for a mask
 SUSTAINED = 0.05  # seconds of them for each mask of an answer on average; other answers wait for a mask
@@ -71,8 +61,8 @@ class GuideProcesses:
         self._is_closed = False
 
     def check(self, grammar: str) -> None:
-        """Raise InvalidRequest for an invalid grammar, or one that exceeds a limit at its first tokens."""
-        self._check(grammar, _Check(grammar))
+        """Raise InvalidRequest for a grammar that is invalid, or exceeds a limit at its first tokens."""
+        self._check(_Check(grammar))
 
     def check_soon(self, grammar: str) -> "Future[None]":
         """Check a grammar in a thread, until `give_up`. The future's error is that of `check`; Draining after `close`.
@@ -88,7 +78,7 @@ class GuideProcesses:
                 seconds,
             )
         check = _Check(grammar)
-        future = self._executor.submit(self._check_until_ended, check)
+        future = self._executor.submit(self._check, check)
         self._unchecked[future] = check
         future.add_done_callback(lambda _: self._unchecked.pop(future, None))
         if self._is_closed:  # perhaps before `close` could see this check
@@ -107,26 +97,30 @@ class GuideProcesses:
         for check in tuple(self._unchecked.values()):
             check.end()
 
-    def _check_until_ended(self, check: "_Check") -> None:
+    def _check(self, check: "_Check") -> None:
+        """Raise InvalidRequest for a grammar that is refused, and Draining if the check is ended."""
+        grammar, known = check.grammar, None
         try:
             if not (self._is_closed or check.has_ended):
-                return self._check(check.grammar, check)
+                check_text(grammar)
+                with self._lock:
+                    known = self._refusals.pop(grammar, None)
+                known = known or (self._try(grammar, check),)
+                self._keep(self._refusals, grammar, known, CACHED_CHECKS)
         except RingKVError:
             if not check.has_ended:
                 raise
-        raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
-
-    def _check(self, grammar: str, check: "_Check") -> None:
-        check_text(grammar)
-        with self._lock:
-            known = self._refusals.pop(grammar, None)
-        known = known or (self._try(grammar, check),)
-        with self._lock:
-            self._refusals[grammar] = known
-            while len(self._refusals) > CACHED_CHECKS:
-                self._refusals.popitem(last=False)
+        if known is None:
+            raise Draining("the grammar is not checked because the server is stopping; send it to another server", 1)
         if known[0]:
             raise revive(known[0])
+
+    def _keep(self, recent: "OrderedDict[str, T]", grammar: str, value: T, limit: int) -> None:
+        """Keep a value for a grammar. The least recently used leaves if there are more than `limit`."""
+        with self._lock:
+            recent[grammar] = value
+            while len(recent) > limit:
+                recent.popitem(last=False)
 
     def __call__(self, grammar: str) -> "RemoteGuide":
         """Return the grammar's guide.
@@ -142,7 +136,7 @@ class GuideProcesses:
         process = self._program.fork()
         check.run(process)
         try:
-            process.call(Try(self._masking, process.make(grammar, self._compiling)))
+            process.call(messages.Try(self._masking, process.make(grammar, self._compiling)))
         except _Crashed:
             raise
         except InvalidRequest as error:
@@ -155,10 +149,7 @@ class GuideProcesses:
             process = self._processes.pop(grammar, None)
         if process is None or process.has_ended:
             process = self._program.fork()
-        with self._lock:
-            self._processes[grammar] = process
-            while len(self._processes) > CACHED_GRAMMARS:
-                self._processes.popitem(last=False)
+        self._keep(self._processes, grammar, process, CACHED_GRAMMARS)
         return process
 
 
@@ -171,7 +162,7 @@ class RemoteGuide:
     def __init__(self, process: "_Process", number: int, seconds: float) -> None:
         self._process, self._number, self._seconds = process, number, seconds
         self._taken: list[int] = []
-        self._left = seconds  # for the next mask; what a quick one leaves is saved up
+        self._left = seconds  # for the next mask; what a quick mask leaves is saved up
         self.is_cut = False
         weakref.finalize(self, process.drop, number).atexit = False
 
@@ -218,10 +209,10 @@ class _Crashed(InvalidRequest):
 
 
 class _Process:
-    """One guide process. It ends when this object is deleted, which closes the connection."""
+    """One guide process. It ends when this object is deleted, which closes the link."""
 
-    def __init__(self, connection: Connection, id: int) -> None:
-        self._connection, self._id = connection, id
+    def __init__(self, link: Link, id: int) -> None:
+        self._link, self._id = link, id
         self._lock = threading.Lock()
         self._numbers = count()
         self._dropped: list[int] = []
@@ -234,12 +225,12 @@ class _Process:
     def make(self, grammar: str, seconds: float) -> int:
         """Make a guide and return its number."""
         number = next(self._numbers)
-        self.call(Make(seconds, number, grammar, self._take_dropped()))
+        self.call(messages.Make(seconds, number, grammar, self._take_dropped()))
         return number
 
-    def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> Mask:
-        mask = self.call(Next(seconds, guide, taken, left, self._take_dropped()))
-        assert isinstance(mask, Mask)
+    def next(self, seconds: float, guide: int, taken: tuple[int, ...], left: int) -> messages.Mask:
+        mask = self.call(messages.Next(seconds, guide, taken, left, self._take_dropped()))
+        assert isinstance(mask, messages.Mask)
         return mask
 
     def drop(self, guide: int) -> None:
@@ -253,11 +244,11 @@ class _Process:
         return tuple(taken)
 
     def end(self) -> None:
-        """End the process at once. Its call, if there is one, fails."""
+        """End the process at once. Its call, if it has any, fails."""
         with suppress(ProcessLookupError):
             os.kill(self._id, signal.SIGKILL)
 
-    def call(self, call: Call) -> Reply:
+    def call(self, call: messages.Call) -> messages.Reply:
         """Return the reply. Raises the error that it carries, or why the process ended.
 
         That is InvalidRequest if the grammar exceeds a limit, else RequestFailed.
@@ -266,28 +257,26 @@ class _Process:
             if self._failure:
                 raise self._failure
             reply = self._reply(call)
-            if isinstance(reply, Ended):
+            if isinstance(reply, messages.Ended):
                 self._failure = _why_ended(call, reply.code)
                 raise self._failure
-        if isinstance(reply, Failed):
+        if isinstance(reply, messages.Failed):
             raise revive(reply.failure)
         return reply
 
-    def _reply(self, call: Call) -> Reply:
-        with suppress(OSError):  # if the process has ended, the reply says so
-            self._connection.send_bytes(encode(call))
-        if not self._connection.poll(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
+    def _reply(self, call: messages.Call) -> messages.Reply:
+        with suppress(LinkClosed):  # if the process has ended, the reply says so
+            self._link.send(call)
+        if not self._link.is_waiting(max(SHORTEST_PATIENCE, PATIENCE * call.seconds)):
             self.end()
-        try:
-            if self._connection.poll(ENDING):
-                reply: Reply = decode_reply(self._connection.recv_bytes())
+        with suppress(LinkClosed):  # the program has ended too
+            if self._link.is_waiting(ENDING):
+                reply: messages.Reply = self._link.receive()
                 return reply
-        except (EOFError, OSError):  # the program has ended too
-            pass
-        return Ended(-signal.SIGKILL)
+        return messages.Ended(-signal.SIGKILL)
 
 
-def _why_ended(call: Call, code: int) -> RingKVError:
+def _why_ended(call: messages.Call, code: int) -> RingKVError:
     if code == -signal.SIGPROF:
         return InvalidRequest(
             f"the grammar is too large or ambiguous: {call.purpose} takes more than {call.seconds:g} s; simplify it",
@@ -310,8 +299,7 @@ def _why_ended(call: Call, code: int) -> RingKVError:
 class _Program:
     """`guide_server` as a child process. It is started with the first grammar, and again if it has ended."""
 
-    def __init__(self, vocabulary: Callable[[], bytes]) -> None:
-        """vocabulary: returns the encoded `Vocabulary`."""
+    def __init__(self, vocabulary: Callable[[], messages.Vocabulary]) -> None:
         self._vocabulary = vocabulary
         self._control: socket.socket | None = None
         self._stop: Callable[[], object] = bool  # stops what was started
@@ -327,18 +315,18 @@ class _Program:
 
     def _forked(self) -> _Process | None:
         ours, theirs = socket.socketpair()
-        connection = Connection(ours.detach())
+        link = Link(ours, messages.REPLIES)
         try:
             with theirs:
                 self._control = self._control or self._start()
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            reply = decode_reply(connection.recv_bytes())
-            if isinstance(reply, Ready):
-                return _Process(connection, reply.process)
+            reply = link.receive()
+            if isinstance(reply, messages.Ready):
+                return _Process(link, reply.process)
         except BaseException as error:
             self._control = None
             self._stop()
-            if not isinstance(error, EOFError | OSError):
+            if not isinstance(error, LinkClosed | OSError):
                 raise
         return None
 
@@ -356,7 +344,7 @@ class _Program:
                 process_group=0,  # a terminal's signals are not for it
             )
         self._stop = weakref.finalize(self, _stop, ours, program)
-        Connection(os.dup(ours.fileno())).send_bytes(vocabulary)
+        Link(ours.dup(), messages.VOCABULARY).send(vocabulary)
         return ours
 
 
@@ -369,6 +357,6 @@ def _stop(control: socket.socket, program: "subprocess.Popen[bytes]") -> None:
         program.wait()
 
 
-def _vocabulary(load: Callable[[], Tokens], vocab: int) -> bytes:
+def _vocabulary(load: Callable[[], Tokens], vocab: int) -> messages.Vocabulary:
     tokenizer = load()
-    return encode(Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab))
+    return messages.Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)

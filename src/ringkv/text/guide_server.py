@@ -12,28 +12,14 @@ import resource
 import signal
 import socket
 import sys
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from contextlib import closing, suppress
 from time import thread_time
 
 from ringkv.base.errors import RingKVError
 from ringkv.base.failure import describe
+from ringkv.text import guide_messages as messages
 from ringkv.text.guide import STACK, Guides, TokenGuide
-from ringkv.text.guide_messages import (
-    Call,
-    Done,
-    Ended,
-    Failed,
-    Make,
-    Mask,
-    Next,
-    Ready,
-    Reply,
-    Try,
-    decode_call,
-    decode_vocabulary,
-    encode,
-)
+from ringkv.wire.link import Link, LinkClosed
 
 MEMORY = 128 << 20  # bytes that one grammar may take, besides the stack
 BROKEN, OUT_OF_MEMORY = 1, 3  # exit statuses: after an error of llguidance's own, and after a MemoryError
@@ -43,48 +29,46 @@ OPTIONAL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant for t
 def main(descriptor: int) -> None:
     for number in OPTIONAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    children: dict[int, Connection] = {}
+    children: dict[int, Link] = {}
     signal.signal(signal.SIGCHLD, lambda *_: _report(children))
     control = socket.socket(fileno=descriptor)
-    loaded = Connection(os.dup(descriptor))
-    vocabulary = decode_vocabulary(loaded.recv_bytes())
-    loaded.close()
+    vocabulary = Link(control.dup(), messages.VOCABULARY).receive()
     guides = Guides(lambda: vocabulary, vocabulary.size)
     guides.load()
     while True:
         sent, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not sent:
             return
-        connection = Connection(descriptors[0])
+        link = Link(socket.socket(fileno=descriptors[0]), messages.CALLS)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until the child is known
         child = os.fork()
         if child == 0:
             control.close()
             for other in children.values():
                 other.close()
-            _child(connection, guides)
-        children[child] = connection
+            _child(link, guides)
+        children[child] = link
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
-def _report(children: dict[int, Connection]) -> None:
+def _report(children: dict[int, Link]) -> None:
     """Send what ended each process that has ended."""
     with suppress(ChildProcessError):  # none is left
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with children.pop(ended[0]) as connection, suppress(OSError):
-                connection.send_bytes(encode(Ended(os.waitstatus_to_exitcode(ended[1]))))
+            with closing(children.pop(ended[0])) as link, suppress(LinkClosed):
+                link.send(messages.Ended(os.waitstatus_to_exitcode(ended[1])))
 
 
-def _child(connection: Connection, guides: Guides) -> None:
-    """Answer calls until the connection is closed, and exit."""
+def _child(link: Link, guides: Guides) -> None:
+    """Answer calls until the link is closed, and exit."""
     status = BROKEN
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic's message may quote a grammar
         _limit_memory()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        connection.send_bytes(encode(Ready(os.getpid())))
-        _serve(connection, guides)
-    except (EOFError, OSError):
+        link.send(messages.Ready(os.getpid()))
+        _serve(link, guides)
+    except (LinkClosed, OSError):
         status = 0
     except MemoryError:
         status = OUT_OF_MEMORY
@@ -92,34 +76,34 @@ def _child(connection: Connection, guides: Guides) -> None:
         os._exit(status)
 
 
-def _serve(connection: Connection, guides: Guides) -> None:
+def _serve(link: Link, guides: Guides) -> None:
     made: dict[int, TokenGuide] = {}
     while True:
-        call = decode_call(connection.recv_bytes())
+        call = link.receive()
         signal.setitimer(signal.ITIMER_PROF, call.seconds)
         try:
             reply = _reply(call, guides, made)
         except RingKVError as error:
-            reply = Failed(describe(error))
+            reply = messages.Failed(describe(error))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        connection.send_bytes(encode(reply))
+        link.send(reply)
 
 
-def _reply(call: Call, guides: Guides, made: dict[int, TokenGuide]) -> Reply:
+def _reply(call: messages.Call, guides: Guides, made: dict[int, TokenGuide]) -> messages.Reply:
     began = thread_time()  # the process's own is coarse while a timer runs, and masks need no other thread
     match call:
-        case Make():
+        case messages.Make():
             _drop(call.dropped, made)
             made[call.guide] = guides(call.grammar)
-        case Try():
+        case messages.Try():
             guides.try_out(made[call.guide])
-        case Next():
+        case messages.Next():
             _drop(call.dropped, made)
             guide = made[call.guide]
             for token in call.taken:
                 guide.take(token)
-            return Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
-    return Done()
+            return messages.Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
+    return messages.Done()
 
 
 def _drop(guides: tuple[int, ...], made: dict[int, TokenGuide]) -> None:
@@ -134,8 +118,8 @@ def _limit_memory() -> None:
             now = int(file.read().split()[5]) * resource.getpagesize()
     except OSError:
         return  # only Linux counts this memory
-    most = now + STACK + MEMORY
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    limit = now + STACK + MEMORY
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Literals:
 
         A text that ends with the beginning of a literal is marked too: another may follow that completes it.
         """
-        if not self._first or not any(map(self._is_affected, _texts(values))):
+        first = self._first
+        if not first or not any(first.search(text) or self._ends_in_beginning(text) for text in _texts(values)):
             return values, ""
         mark = next(char for char in map(chr, PRIVATE_USE) if not any(char in text for text in _texts(values)))
         return self._marked(values, mark), mark
@@ -48,33 +49,31 @@ class Literals:
             parts.append(part)
             length += len(part)
         text = "".join(parts)
-        return PromptText(text, tuple(at for at in dict.fromkeys(breaks) if self._divides(text, at)))
+        return PromptText(text, tuple(place for place in dict.fromkeys(breaks) if self._divides(text, place)))
 
-    def _is_affected(self, text: str) -> bool:
-        return bool(self._first and self._first.search(text)) or self._ends_in_one(text)
-
-    def _ends_in_one(self, text: str) -> bool:
+    def _ends_in_beginning(self, text: str) -> bool:
         ends = range(1, min(self._longest, len(text) + 1))
         return any(text[-size:] in self._begins for size in ends)
 
     def _marked(self, value: Any, mark: str) -> Any:
         if isinstance(value, str):
             assert self._first is not None
-            return self._first.sub(rf"\g<0>{mark}", value) + (mark if self._ends_in_one(value) else "")
+            return self._first.sub(rf"\g<0>{mark}", value) + (mark if self._ends_in_beginning(value) else "")
         if isinstance(value, Mapping):
             return {
-                self._marked(key, mark): one if key == KEPT else self._marked(one, mark) for key, one in value.items()
+                self._marked(key, mark): item if key == KEPT else self._marked(item, mark)
+                for key, item in value.items()
             }
         if isinstance(value, Sequence):
-            return [self._marked(one, mark) for one in value]
+            return [self._marked(item, mark) for item in value]
         return value
 
-    def _divides(self, text: str, at: int) -> bool:
-        """Return whether offset `at` is inside a literal."""
+    def _divides(self, text: str, place: int) -> bool:
+        """Return whether an offset is inside a literal."""
         assert self._first is not None
-        nearest_first = range(at - 1, max(-1, at - self._longest), -1)
-        found = ((begin, self._first.match(text, begin)) for begin in nearest_first)
-        return any(begin + 1 + len(match[match.lastindex or 0]) > at for begin, match in found if match)
+        nearest_first = range(place - 1, max(-1, place - self._longest), -1)
+        matches = ((begin, self._first.match(text, begin)) for begin in nearest_first)
+        return any(begin + 1 + len(match[match.lastindex or 0]) > place for begin, match in matches if match)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -82,13 +81,13 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             yield from _texts(key)
             if key != KEPT:
-                yield from _texts(one)
+                yield from _texts(item)
     elif isinstance(value, Sequence):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def _pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:

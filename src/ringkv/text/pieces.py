@@ -35,7 +35,7 @@ class TokenPieces:
     """The bytes of each token, and how to decode a sequence of them.
 
     token: id -> the vocabulary's entry, None for an unknown id. spell: entry -> bytes.
-    strip: spaces to remove from the start of a text, because SentencePiece adds one before the first word.
+    strip: spaces to remove from the start of a text, because SentencePiece adds a space before the first word.
     errors: the codec error handler for invalid UTF-8.
     """
 
@@ -72,14 +72,15 @@ class TokenPieces:
     def of(cls, tokenizer: tokenizers.Tokenizer, name: str) -> "TokenPieces":
         """Build from the tokenizer's decoder. Raises UnsupportedModel for a decoder of neither family."""
         special = frozenset(id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
-        steps = list(_steps(tokenizer))
-        kinds = {step["type"] for step in steps}
-        if kinds == {"ByteLevel"}:
+        steps = list(steps_of(tokenizer.decoder))
+        types = {step["type"] for step in steps}
+        if types == {"ByteLevel"}:
             return cls(tokenizer.id_to_token, spell_byte_level, special)
-        if "ByteFallback" in kinds and kinds <= {"ByteFallback", "Replace", "Fuse", "Strip"}:
-            return cls(tokenizer.id_to_token, _speller(steps), special, _stripped(steps), EACH_BYTE)
+        if "ByteFallback" in types and types <= {"ByteFallback", "Replace", "Fuse", "Strip"}:
+            stripped = sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
+            return cls(tokenizer.id_to_token, _speller(steps), special, stripped, EACH_BYTE)
         raise UnsupportedModel(
-            f"{name} decodes with {'+'.join(sorted(kinds)) or 'no decoder'}; "
+            f"{name} decodes with {'+'.join(sorted(types)) or 'no decoder'}; "
             "ringkv reads ByteLevel (GPT-2, Llama 3, Qwen) and ByteFallback (SentencePiece) tokenizers"
         )
 
@@ -115,18 +116,47 @@ def _speller(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
     return spell
 
 
-def _stripped(steps: list[dict[str, Any]]) -> int:
-    return sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
+def steps_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normaliser, pre-tokeniser or decoder, with sequences flattened; none for None."""
+    pending = [] if part is None else [json.loads(part.__getstate__())]
+    while pending:
+        step = pending.pop(0)
+        if step["type"] != "Sequence":
+            yield step
+        pending[:0] = [inner for name in ("normalizers", "pretokenizers", "decoders") for inner in step.get(name, ())]
 
 
-def _steps(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
-    """Yield the decoder's steps, with sequences flattened."""
-    if tokenizer.decoder is not None:
-        yield from _flat(json.loads(tokenizer.decoder.__getstate__()))
+class Detokenizer:
+    """Converts a sequence of tokens to text; the returned parts, joined, are the text of the whole sequence.
 
+    It never returns half a code point and holds back at most three bytes. The cost of a token is linear in its bytes.
+    continues: the sequence continues an earlier text, so a space at its start is kept.
+    """
 
-def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if step["type"] != "Sequence":
-        yield step
-    for inner in step.get("decoders", ()):
-        yield from _flat(inner)
+    def __init__(self, pieces: TokenPieces, skip_special_tokens: bool = True, continues: bool = False) -> None:
+        self._pieces = pieces
+        self._skipped: frozenset[int] = pieces.special_ids if skip_special_tokens else frozenset()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(pieces.errors)
+        self._strip = 0 if continues else pieces.strip
+        self._is_between = True  # code points: no byte is held back
+
+    def push(self, token: int) -> str:
+        """Return the text that `token` completes; it may be empty."""
+        if token in self._skipped:
+            return ""
+        text = self._pieces.text(token) if self._is_between else None
+        if text is None:
+            text = self._utf8.decode(self._pieces[token])
+            self._is_between = not self._utf8.getstate()[0]
+        return self._stripped(text) if self._strip else text
+
+    def finish(self) -> str:
+        """Return the rest: replacement characters for an incomplete code point."""
+        return self._stripped(self._utf8.decode(b"", final=True))
+
+    def _stripped(self, text: str) -> str:
+        """Remove up to `_strip` spaces from the start of the whole text."""
+        while self._strip and text:
+            self._strip = self._strip - 1 if text[0] == " " else 0
+            text = text.removeprefix(" ") if text[0] == " " else text
+        return text

@@ -17,4 +17,4 @@ class PromptText:
 
     def upto(self, end: int) -> "PromptText":
         """Return the first `end` characters."""
-        return PromptText(self.text[:end], tuple(at for at in self.breaks if at < end))
+        return PromptText(self.text[:end], tuple(place for place in self.breaks if place < end))

@@ -51,14 +51,14 @@ class RenderBudget:
         """Charge the text and objects that writing the value would visit, however often each is referred to."""
         pending = [value]
         while pending:
-            one = pending.pop()
-            self.charge(OBJECT + (len(one) if isinstance(one, str | bytes) else 0))
-            if isinstance(one, Mapping):
-                pending += [*one.keys(), *one.values()]
-            elif isinstance(one, list | tuple | set):
-                pending += one
-            elif isinstance(one, Namespace):
-                pending += object.__getattribute__(one, "_Namespace__attrs").values()
+            item = pending.pop()
+            self.charge(OBJECT + (len(item) if isinstance(item, str | bytes) else 0))
+            if isinstance(item, Mapping):
+                pending += [*item.keys(), *item.values()]
+            elif isinstance(item, list | tuple | set):
+                pending += item
+            elif isinstance(item, Namespace):
+                pending += object.__getattribute__(item, "_Namespace__attrs").values()
 
 
 _current: ContextVar[RenderBudget] = ContextVar("render_budget")

@@ -30,8 +30,9 @@ class StopStrings:
         if self.stopped is not None:
             return ""
         text, self._held = self._held + text, ""
-        if found := self._first(text):
-            start, self.stopped = found
+        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if ends:
+            _, start, self.stopped = min(ends)
             return text[:start]
         cut = len(text) - pending(text, self._stops)
         self._held = text[cut:]
@@ -41,11 +42,6 @@ class StopStrings:
         """Return the held text at the end of the input."""
         held, self._held = self._held, ""
         return held
-
-    def _first(self, text: str) -> tuple[int, str] | None:
-        """Return the start of the stop string that is complete first, and the string."""
-        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        return min(found)[1:] if found else None
 
 
 def pending(text: str, words: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ringkv.text.detokenizer import Detokenizer
+from ringkv.text.pieces import Detokenizer
 from ringkv.text.stop import StopStrings
 
 

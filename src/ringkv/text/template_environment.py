@@ -40,14 +40,14 @@ class _Generation(Extension):
 class _Metered(NodeTransformer):
     """Adds calls of the environment's meters: in loops and macros, around lists and in place of `~`."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:
-        return self._with_tick(node)
+    def visit_For(self, node: Any) -> nodes.Node:
+        literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        self.generic_visit(node)
+        tick = _call("tick", [nodes.Const(literal, lineno=node.lineno)], node.lineno)
+        node.body.insert(0, nodes.ExprStmt(tick, lineno=node.lineno))
+        return node  # type: ignore[no-any-return]
 
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        return self._with_tick(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
-        return self._with_tick(node)
+    visit_Macro = visit_CallBlock = visit_For
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
         return self._measured(node, node.items)
@@ -66,13 +66,6 @@ class _Metered(NodeTransformer):
         self.generic_visit(node)
         is_constant = all(isinstance(item, nodes.Const) for item in items)
         return node if is_constant else _call("measured", [node], node.lineno)
-
-    def _with_tick(self, node: Any) -> nodes.Node:
-        literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-        self.generic_visit(node)
-        tick = _call("tick", [nodes.Const(literal, lineno=node.lineno)], node.lineno)
-        node.body.insert(0, nodes.ExprStmt(tick, lineno=node.lineno))
-        return node  # type: ignore[no-any-return]
 
 
 def _call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:

@@ -9,8 +9,6 @@ of spaces. Entries with a letter or digit are shorter, so letters and digits hav
 A token with w such characters and r others adds w / W + r / L to the right side, at most 1.
 """
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from string import ascii_letters, digits
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from ringkv.text.pieces import byte_alphabet
+from ringkv.text.pieces import byte_alphabet, steps_of
 
 WORD = frozenset(ascii_letters + digits)
 MAX_SHRINK = 4  # bytes or characters that SHRINKING makes one, at most: U+1D400 has 4 bytes and NFKC makes it "A"
@@ -46,7 +44,7 @@ class TokenLowerBound:
     @classmethod
     def of(cls, inner: tokenizers.Tokenizer) -> "TokenLowerBound | None":
         """Return None for a tokenizer that may drop characters, or merge any number of them into one token."""
-        normalisers, splitters = list(_steps(inner.normalizer)), list(_steps(inner.pre_tokenizer))
+        normalisers, splitters = list(steps_of(inner.normalizer)), list(steps_of(inner.pre_tokenizer))
         of_bytes = any(step["type"] == "ByteLevel" for step in (*normalisers, *splitters))
         shrinks = any(step["type"] in SHRINKING for step in normalisers)
         dropped = bytes(byte for char, byte in byte_alphabet().items() if inner.token_to_id(char) is None)
@@ -81,15 +79,12 @@ class TokenLowerBound:
 
 def _never_shortens(normaliser: dict[str, Any]) -> bool:
     """Return whether a normaliser never shortens a text, except by `shrink`."""
-    if normaliser["type"] == "Replace":
-        replaced = normaliser["pattern"].get("String")  # else a regular expression, which matches any length
-        return replaced is not None and WORD.isdisjoint(replaced) and _is_as_long(normaliser["content"], replaced)
-    return normaliser["type"] in (*GROWING, *SHRINKING)
-
-
-def _is_as_long(text: str, other: str) -> bool:
-    """Return whether `text` has at least as many characters and bytes as `other`."""
-    return len(text) >= len(other) and len(text.encode()) >= len(other.encode())
+    if normaliser["type"] != "Replace":
+        return normaliser["type"] in (*GROWING, *SHRINKING)
+    old, new = normaliser["pattern"].get("String"), normaliser["content"]
+    if old is None or not WORD.isdisjoint(old):  # a regular expression matches any length
+        return False
+    return len(new) >= len(old) and len(new.encode()) >= len(old.encode())
 
 
 def _is_lossless(splitter: dict[str, Any]) -> bool:
@@ -103,16 +98,3 @@ def _falls_back(inner: tokenizers.Tokenizer) -> bool:
     """Return whether a character without an entry becomes byte tokens, all of which exist."""
     falls_back = bool(getattr(inner.model, "byte_fallback", False))
     return falls_back and all(inner.token_to_id(byte) is not None for byte in BYTE_TOKENS)
-
-
-def _steps(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a normaliser or pre-tokeniser, with sequences flattened."""
-    if part is not None:
-        yield from _flat(json.loads(part.__getstate__()))
-
-
-def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if step["type"] != "Sequence":
-        yield step
-    for inner in (*step.get("normalizers", ()), *step.get("pretokenizers", ())):
-        yield from _flat(inner)

@@ -13,11 +13,11 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKVError, UnsupportedModel
+from ringkv.base.shown import one_line
 from ringkv.machine.folders import cache_dir
-from ringkv.text.detokenizer import Detokenizer
 from ringkv.text.files import check_size, read_json
 from ringkv.text.literals import PRIVATE_USE
-from ringkv.text.pieces import TokenPieces
+from ringkv.text.pieces import Detokenizer, TokenPieces
 from ringkv.text.prompt_text import PromptText
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 from ringkv.text.token_lower_bound import TokenLowerBound
@@ -27,9 +27,8 @@ from ringkv.text.tokenizer_trial import fault
 OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
 LARGEST_FILE = 256 << 20  # bytes of tokenizer.json; a vocabulary of 262,144 entries has 33 MB
 LARGEST_ID = 1 << 24  # of a token; masks have a bit for each id up to the largest
-ERROR_CHARACTERS = 300  # of another library's error
 LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN = 1 << 20, 64  # characters of a text whose tokens have no lower bound
-LONG_TEXT = 1 << 18  # characters; longer texts are tokenised one at a time, because they take 100 bytes per character
+LONG_TEXT = 1 << 18  # characters; longer texts are tokenised in turn, because they take 100 bytes per character
 PAIRED_TAG = re.compile(r"</?(\w+)>")
 
 
@@ -76,7 +75,7 @@ class Tokenizer:
     def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
         """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it.
 
-        For a tokenizer without a bound, raise it for a text that is longer than any reasonable one.
+        For a tokenizer without a bound, raise it for a text that is longer than any reasonable text.
         """
         if len(text) > limit and (bound := self.token_lower_bound(text)) > limit:
             raise PromptTooLong(
@@ -101,12 +100,16 @@ class Tokenizer:
         directory = Path(directory)
         inner = load_inner(directory)
         path = directory / "tokenizer.json"
-        with _refused(path):
+        with refused(f"{path} does not read as a tokenizer"):
             special = special_tokens(directory)
             _apply_config(inner, read_json(directory / "tokenizer_config.json"), special)
-            ids = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
-            _check_ids([*inner.get_vocab(with_added_tokens=True).values(), ids[0] or 0, *ids[1]], directory)
-            return cls(inner, str(path), *ids, special)
+            bos, eos = bos_id(directory, inner.token_to_id), eos_ids(directory, inner.token_to_id)
+            if (largest := max([*inner.get_vocab(with_added_tokens=True).values(), bos or 0, *eos])) > LARGEST_ID:
+                raise BadWeights(
+                    f"the tokenizer in {directory} has the token id {largest:,}; ringkv reads ids up to "
+                    f"{LARGEST_ID:,}, so download it again"
+                )
+            return cls(inner, str(path), bos, eos, special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; `add_special_tokens` adds the model's beginning (and end) tokens."""
@@ -130,13 +133,13 @@ class Tokenizer:
         return self._inner.token_to_id("<0xF3>") is not None
 
     def control_texts(self, template: str) -> list[str]:
-        """Return the texts of added tokens that structure a prompt: special ones, and those that the template writes.
+        """Return the texts of added tokens that structure a prompt: special tokens, and those that the template writes.
 
         Excepted are paired tags such as <think> and </think>, with which a model marks parts of its own text.
         """
         added = self._inner.get_added_tokens_decoder().values()
         texts = {token.content for token in added if token.special or token.content in template}
-        tags = {text: found[1] for text in texts if (found := PAIRED_TAG.fullmatch(text))}
+        tags = {text: tag[1] for text in texts if (tag := PAIRED_TAG.fullmatch(text))}
         paired = {text for text, name in tags.items() if {f"<{name}>", f"</{name}>"} <= texts}
         roles = (*self.eos_ids, *(() if self.bos_id is None else (self.bos_id,)))
         paired -= {*self.special.values(), *map(self._inner.id_to_token, roles)}
@@ -153,7 +156,7 @@ class Tokenizer:
             if not _is_of_library(error):
                 raise
             raise InvalidRequest(
-                f"the tokenizer of {self._of} cannot encode the text ({_in_short(error)}); "
+                f"the tokenizer of {self._of} cannot encode the text ({one_line(error)}); "
                 "send another text, or download tokenizer.json again"
             ) from error
         return [list(encoding.ids) for encoding in encodings]
@@ -192,13 +195,16 @@ def load_inner(directory: Path) -> tokenizers.Tokenizer:
     check_size(path, LARGEST_FILE)
     if reason := fault(path, cache_dir() / "tokenizers"):
         raise BadWeights(f"{path} does not read as a tokenizer ({reason}); download it again")
-    with _refused(path):
+    with refused(f"{path} does not read as a tokenizer"):
         return tokenizers.Tokenizer.from_file(str(path))
 
 
 @contextmanager
-def _refused(path: Path) -> Iterator[None]:
-    """Turn errors other than ours into BadWeights: a file from the internet may have any type in any place."""
+def refused(what: str) -> Iterator[None]:
+    """Turn errors other than ours into BadWeights: a file from the internet may have any type in any place.
+
+    what: the beginning of the message.
+    """
     try:
         yield
     except RingKVError:
@@ -206,25 +212,12 @@ def _refused(path: Path) -> Iterator[None]:
     except BaseException as error:
         if not _is_of_library(error):
             raise
-        raise BadWeights(f"{path} does not read as a tokenizer ({_in_short(error)}); download it again") from error
+        raise BadWeights(f"{what} ({one_line(error)}); download it again") from error
 
 
 def _is_of_library(error: BaseException) -> bool:
     """Whether tokenizers may raise it: bare Exception, and PanicException, which is not an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def _in_short(error: BaseException) -> str:
-    reason = " ".join(str(error).split())
-    return reason if len(reason) <= ERROR_CHARACTERS else f"{reason[:ERROR_CHARACTERS]}..."
-
-
-def _check_ids(ids: Iterable[int], directory: Path) -> None:
-    if (largest := max(ids, default=0)) > LARGEST_ID:
-        raise BadWeights(
-            f"the tokenizer in {directory} has the token id {largest:,}; ringkv reads ids up to {LARGEST_ID:,}, "
-            "so download it again"
-        )
 
 
 def _without(ids: Sequence[int], run: Sequence[int | None]) -> list[int]:
@@ -249,21 +242,14 @@ def _missing(directory: Path) -> BadWeights | UnsupportedModel:
 
 def _apply_config(inner: tokenizers.Tokenizer, config: dict[str, Any], special: dict[str, str]) -> None:
     """Change `inner` in place: add_bos_token and add_eos_token of the config, if set, override tokenizer.json."""
-    around = inner.encode("", add_special_tokens=True).ids
-    bos, eos = special.get("bos_token"), special.get("eos_token")
-    starts, ends = _adds(inner, bos, around[:1]), _adds(inner, eos, around[-1:])
-    begin = bos if _or_default(config.get("add_bos_token"), starts) else None
-    end = eos if _or_default(config.get("add_eos_token"), ends) else None
-    if (begin is not None, end is not None) != (starts, ends):
-        inner.post_processor = surround(inner, begin, end)
-
-
-def _or_default(value: bool | None, default: bool) -> bool:
-    return default if value is None else value
-
-
-def _adds(inner: tokenizers.Tokenizer, token: str | None, ids: list[int]) -> bool:
-    return token is not None and ids == [inner.token_to_id(token)]
+    ids = inner.encode("", add_special_tokens=True).ids
+    added, wanted = [], []
+    for role, end in (("bos", ids[:1]), ("eos", ids[-1:])):
+        token, setting = special.get(f"{role}_token"), config.get(f"add_{role}_token")
+        added.append(token is not None and end == [inner.token_to_id(token)])
+        wanted.append(token if (added[-1] if setting is None else setting) else None)
+    if [token is not None for token in wanted] != added:
+        inner.post_processor = surround(inner, *wanted)
 
 
 def surround(inner: tokenizers.Tokenizer, begin: str | None, end: str | None) -> TemplateProcessing:

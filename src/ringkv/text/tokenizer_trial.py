@@ -1,4 +1,4 @@
-"""A trial: a tokenizer.json is loaded in another process first, because a hostile one can end the process that does it.
+"""A trial: a tokenizer.json is loaded in another process first, as a hostile file can end the process that does it.
 
 A few bytes of a character map make the `tokenizers` library request 8 GB, and it aborts if it does not get them. A file
 that passed is remembered by its digest in the cache folder, so only the first load of a file takes 0.2 s more.
@@ -24,8 +24,9 @@ def fault(path: Path, passed: Path) -> str | None:
     passed: the folder of digests of files that passed. Writes to it if it can.
     """
     mark = passed / hashlib.sha256(path.read_bytes()).hexdigest()
-    if _exists(mark):
-        return None
+    with suppress(OSError):  # a folder above it that this user may not enter
+        if mark.exists():
+            return None
     command = [sys.executable, "-P", __file__, str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     status = subprocess.run(
@@ -38,13 +39,6 @@ def fault(path: Path, passed: Path) -> str | None:
             folders.make(passed)
             mark.touch()
     return None
-
-
-def _exists(mark: Path) -> bool:
-    try:
-        return mark.exists()
-    except OSError:  # a folder above it that this user may not enter
-        return False
 
 
 def _reason(number: int) -> str:

@@ -1,4 +1,4 @@
 """The engine in a process of its own, its restarts, and a client for it.
 
-Others import `channel`, `client`, `codec`, `engines`, `process` and `supervisor`.
+Others import `client`, `process` and `supervisor`.
 """

@@ -11,44 +11,26 @@ import asyncio
 import atexit
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
-from queue import SimpleQueue
+from socket import socket, socketpair
 from threading import Thread
-from typing import Any
+from typing import Any, get_args
 
-from ringkv.base import progress
+from ringkv.base import messages, progress
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, TooSlow
 from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import (
-    Cancel,
-    EngineMessage,
-    EngineMetrics,
-    Events,
-    Fatal,
-    FetchKept,
-    Kept,
-    KeptTokens,
-    Progress,
-    Ready,
-    Shutdown,
-    Slots,
-    Stats,
-    Submit,
-    ToEngine,
-    Watch,
-)
 from ringkv.base.request import Request
-from ringkv.worker.channel import LARGEST_MESSAGE, Channel, ChannelClosed, InvalidMessage
-from ringkv.worker.codec import encode
-from ringkv.worker.inbox import Inbox
+from ringkv.wire.codec import Codec
+from ringkv.wire.link import LARGEST, LinkClosed
+from ringkv.wire.outbox import QueuedLink
 from ringkv.worker.process import BUILDER, STOPPING, main
 
 OnProgress = progress.Progress
@@ -56,7 +38,9 @@ RequestGroups = Sequence[Sequence[Request]]
 
 log = logging.getLogger(__name__)
 
+UNREAD = 16_384  # events that may wait for their reader
 GRACE = 5.0  # seconds in which the engine may end by itself
+FROM_ENGINE = Codec(*(set(get_args(messages.EngineMessage)) - set(get_args(messages.ToEngine))))
 
 
 class EngineClient:
@@ -65,26 +49,23 @@ class EngineClient:
     limits: Limits
     default_kv: KVChoice
 
-    def __init__(self, process: SpawnProcess, channel: Channel, on_progress: OnProgress) -> None:
+    def __init__(self, process: SpawnProcess, end: socket, on_progress: OnProgress) -> None:
         self._process = process
-        self._channel = channel
+        self._link = QueuedLink(end, FROM_ENGINE)
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[Ready] = self._loop.create_future()
+        self._ready: asyncio.Future[messages.Ready] = self._loop.create_future()
         self._death: Failure | None = None
         self._ended = asyncio.Event()
-        self._stats = Stats(0, 0, 0, 0)
-        self._metrics = EngineMetrics()
-        self._slots = Slots()
+        self._stats = messages.Stats(0, 0, 0, 0)
+        self._metrics = messages.EngineMetrics()
+        self._slots = messages.Slots()
         self._numbers = count()
-        self._fetched: dict[int, asyncio.Future[KeptTokens | None]] = {}  # what is awaited, by number
+        self._fetched: dict[int, asyncio.Future[messages.KeptTokens | None]] = {}  # what is awaited, by number
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
         self._streams: dict[str, Inbox] = {}
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._reader = Thread(target=self._read, name="engine-reader", daemon=True)
-        self._writer = Thread(target=self._write, name="engine-writer", daemon=True)
         self._reader.start()
-        self._writer.start()
         atexit.register(process.kill)  # so that a program without `close` can still exit
 
     @classmethod
@@ -96,12 +77,12 @@ class EngineClient:
         Raises the error of the build (`DoesNotFit`, `BadWeights`, ...), or `EngineDied`. `on_progress` is called in the
         event loop with (done, total, what).
         """
-        ours, theirs = get_context("spawn").Pipe()
+        ours, theirs = socketpair()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
         with _signals_blocked():
             process.start()
         theirs.close()
-        client = cls(process, Channel(ours), on_progress or progress.silent)
+        client = cls(process, ours, on_progress or progress.silent)
         try:
             ready = await client._ready
         except BaseException:
@@ -110,7 +91,7 @@ class EngineClient:
             raise
         client.limits, client.default_kv = ready.limits, ready.default_kv
         connected = 0 if config.prefill else None  # until its first stats arrive
-        client._stats = Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes, connected)
+        client._stats = messages.Stats(0, 0, 0, ready.limits.slots, ready.limits.lanes, connected)
         return client
 
     @property
@@ -128,34 +109,34 @@ class EngineClient:
         assert self._death is not None
         return self._death
 
-    def stats(self) -> Stats:
+    def stats(self) -> messages.Stats:
         """Return the engine's latest stats."""
         return self._stats
 
-    def metrics(self) -> EngineMetrics:
+    def metrics(self) -> messages.EngineMetrics:
         """Return what the engine has measured, as of its latest message."""
         return self._metrics
 
     def watch(self, on: bool) -> None:
         """Let the engine send what it holds, or no longer."""
-        self._slots = Slots()
-        self._send(Watch(on))
+        self._slots = messages.Slots()
+        self._link.send(messages.Watch(on))
 
-    def slots(self) -> Slots:
+    def slots(self) -> messages.Slots:
         """Return what the engine holds, as of its latest message; nothing unless it is watched."""
         return self._slots
 
-    async def kept(self, name: str) -> KeptTokens | None:
+    async def kept(self, name: str) -> messages.KeptTokens | None:
         """Return which prompt tokens a request with `trace` kept; None if the engine does not remember it.
 
         name: its id, without that of an HTTP request. Raises `EngineDied`.
         """
         self._raise_if_dead()
         number = next(self._numbers)
-        answer: asyncio.Future[KeptTokens | None] = self._loop.create_future()
+        answer: asyncio.Future[messages.KeptTokens | None] = self._loop.create_future()
         self._fetched[number] = answer
         try:
-            self._send(FetchKept(number, name))
+            self._link.send(messages.FetchKept(number, name))
             return await answer
         finally:
             del self._fetched[number]
@@ -173,71 +154,73 @@ class EngineClient:
                 async for events in batches:
                     yield events
         finally:
-            self._cancel(inbox)
+            self._cancel(inbox.running)
 
     def cancel(self, request_id: str) -> None:
         """End a request; its stream gets Finished with reason "abort". Ignores ids that are unknown or finished."""
         if request_id in self._streams:
-            self._send(Cancel(request_id))
+            self._link.send(messages.Cancel(request_id))
 
     def cancel_all(self) -> None:
         """End every request with the tokens that it has."""
-        for request_id in list(self._streams):
-            self.cancel(request_id)
+        self._cancel(list(self._streams))
 
     async def close(self, grace: float = GRACE) -> None:
         """End the process, by force after `grace` seconds. Open streams raise `EngineDied`."""
         self._die(Failure("EngineDied", "the engine was shut down; start it again to continue"))
-        self._send(Shutdown())
-        self._outbox.put(None)
+        self._link.send(messages.Shutdown())
         await asyncio.to_thread(self._reader.join, grace)
         if self._reader.is_alive():
             self._process.kill()
             await asyncio.to_thread(self._reader.join)
         atexit.unregister(self._process.kill)
 
-    def _open(self, groups: RequestGroups) -> Inbox:
+    def _open(self, groups: RequestGroups) -> "Inbox":
         """Submit requests and return the inbox of their events."""
         self._raise_if_dead()
         ids = [request.id for group in groups for request in group]
         duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
         if duplicate is not None:
             raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        for encoded in [_bounded(encode(Submit(tuple(group)))) for group in groups]:
-            self._outbox.put(encoded)
+        encoded = [FROM_ENGINE.encode(messages.Submit(tuple(group))) for group in groups]
+        if (size := max(map(len, encoded), default=0)) > LARGEST:
+            raise InvalidRequest(
+                f"the prompt and its settings take {size:,} bytes for all answers, the engine takes {LARGEST:,}; "
+                "shorten the prompt, or request fewer answers",
+                "prompt",
+            )
+        for message in encoded:
+            self._link.send_bytes(message)
         inbox = Inbox(ids)
         self._streams.update(dict.fromkeys(ids, inbox))
         return inbox
 
-    def _cancel(self, inbox: Inbox) -> None:
-        for request_id in inbox.running:
+    def _cancel(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
             self.cancel(request_id)
 
-    def _send(self, message: EngineMessage) -> None:
-        self._outbox.put(encode(message))
-
-    def _receive(self, message: EngineMessage) -> None:
+    def _receive(self, message: messages.EngineMessage) -> None:
         match message:
-            case Events():
+            case messages.Events():
                 self._deliver(message)
-            case Stats():
+            case messages.Stats():
                 self._stats = message
-            case EngineMetrics():
+            case messages.EngineMetrics():
                 self._metrics = message
-            case Slots():
+            case messages.Slots():
                 self._slots = message
-            case Kept(number, found):
+            case messages.Kept(number, tokens):
                 if (answer := self._fetched.get(number)) and not answer.done():
-                    answer.set_result(found)
-            case Progress(done, total, what):
+                    answer.set_result(tokens)
+            case messages.Progress(done, total, what):
                 self._on_progress(done, total, what)
-            case Ready():
+            case messages.Ready():
                 if not self._ready.done():
                     self._ready.set_result(message)
-            case Fatal(kind, text):
+            case messages.Fatal(kind, text):
                 self._die(Failure(kind, text))
 
-    def _deliver(self, events: Events) -> None:
+    def _deliver(self, events: messages.Events) -> None:
         woken: dict[Inbox, None] = {}  # a set that keeps its order
         for event in events:
             inbox = self._streams.get(event.request_id)
@@ -249,7 +232,7 @@ class EngineClient:
                 del self._streams[event.request_id]
         for inbox in woken:
             if inbox.wake():
-                self._cancel(inbox)
+                self._cancel(inbox.running)
 
     def _die(self, failure: Failure) -> None:
         """Record why the engine ended, and end all streams. Only the first call has an effect."""
@@ -274,8 +257,8 @@ class EngineClient:
         """Receive messages, in a thread of its own. Only this thread reaps the process."""
         try:
             while True:
-                self._in_loop(self._receive, _from_engine(self._channel.receive()))
-        except ChannelClosed:
+                self._in_loop(self._receive, self._link.receive())
+        except LinkClosed:
             pass
         except Exception as error:
             text = f"the engine process sent an invalid message ({in_short(error)}) and was ended"
@@ -286,14 +269,8 @@ class EngineClient:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        self._channel.close()
+        self._link.close()
         self._in_loop(self._die, Failure("EngineDied", _exit_message(self._process.exitcode)))
-
-    def _write(self) -> None:
-        """Send messages, in a thread of its own."""
-        with suppress(ChannelClosed):
-            while (encoded := self._outbox.get()) is not None:
-                self._channel.send_bytes(encoded)
 
     def _in_loop(self, function: Callable[[Any], None], argument: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -306,24 +283,6 @@ def _exit_message(exit_code: int | None) -> str:
     return f"the engine process ended (exit status {exit_code}); see its log"
 
 
-def _bounded(encoded: bytes) -> bytes:
-    """Return a message that is not too large. Raises `InvalidRequest`."""
-    if len(encoded) > LARGEST_MESSAGE:
-        raise InvalidRequest(
-            f"the prompt and its settings take {len(encoded):,} bytes for all answers, the engine takes "
-            f"{LARGEST_MESSAGE:,}; shorten the prompt, or request fewer answers",
-            "prompt",
-        )
-    return encoded
-
-
-def _from_engine(message: EngineMessage) -> EngineMessage:
-    """Return a message that an engine may send. Raises `InvalidMessage`."""
-    if isinstance(message, ToEngine):
-        raise InvalidMessage(f"an engine does not send {type(message).__name__}")
-    return message
-
-
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Block `STOPPING` in this thread. A child process inherits this, so none ends it before it ignores them."""
@@ -332,3 +291,50 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+class Inbox:
+    """The events of a call's requests, on their way to its reader. Used in one event loop.
+
+    A reader that is behind gets all that has arrived at once, in order.
+
+    running: ids of the requests whose last event was not read.
+    """
+
+    def __init__(self, request_ids: Collection[str]) -> None:
+        self.running = set(request_ids)
+        self._events: list[Event] = []
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None  # a reader that waits
+
+    def put(self, event: Event) -> None:
+        """Add an event, unless the events have ended. `wake` must follow, once for any number of events."""
+        if self._error is None:
+            self._events.append(event)
+
+    def wake(self) -> bool:
+        """Wake the reader. Returns whether it is too slow: the events end here, and its requests must be cancelled."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+        if len(self._events) < UNREAD or self._error is not None:
+            return False
+        self.end(TooSlow(f"{len(self._events):,} tokens wait to be read; read the answer as it comes"))
+        return True
+
+    def end(self, error: Exception) -> None:
+        """Raise an error at the reader, after the events that have arrived. Only the first call has an effect."""
+        self._error = self._error or error
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def batches(self) -> AsyncGenerator[Sequence[Event], None]:
+        """Yield what has arrived since the last time, until each request has had its last event."""
+        while self.running:
+            while not self._events:
+                if self._error is not None:
+                    raise self._error
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
+            events, self._events = self._events, []
+            self.running -= {event.request_id for event in events if isinstance(event, Finished | Failed)}
+            yield events

@@ -46,7 +46,7 @@ class Supervisor:
     def __init__(
         self, engine: EngineClient, start: Start, policy: RestartPolicy = RestartPolicy(), name: str = "the engine"
     ) -> None:
-        """start: starts another engine like the first one. name: in messages."""
+        """start: starts another engine like the first. name: in messages."""
         self.limits, self.default_kv = engine.limits, engine.default_kv
         self._engine, self._start, self._policy, self._name = engine, start, policy, name
         self._failure: RingKVError | None = None
@@ -62,7 +62,7 @@ class Supervisor:
 
     @property
     def failure(self) -> RingKVError | None:
-        """Why there is no engine; None if there is one."""
+        """Why there is no engine; None if there is an engine."""
         return None if self.alive else self._failure or EngineDied(f"{self._name} has ended")
 
     @property
@@ -70,7 +70,7 @@ class Supervisor:
         return self._engine.pid
 
     def stats(self) -> Stats:
-        """Return the engine's latest stats. Without an engine nothing runs and no slot is free."""
+        """Without an engine nothing runs and no slot is free."""
         return self._engine.stats() if self.alive else Stats(0, 0, 0, 0)
 
     def metrics(self) -> EngineMetrics:
@@ -83,19 +83,17 @@ class Supervisor:
         self._engine.watch(on)
 
     def slots(self) -> Slots:
-        """Return what the engine holds, as of its latest message. Without an engine nothing is held."""
         return self._engine.slots() if self.alive else Slots()
 
     async def kept(self, name: str) -> KeptTokens | None:
-        """Return what the engine remembers of a request, as `EngineClient.kept`; nothing if there is no engine."""
         return await self._engine.kept(name) if self.alive else None
 
     def submit(self, groups: RequestGroups) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the events of requests as they arrive; see `EngineClient.submit`. Raises `EngineRestarting`."""
         if not self.alive:
             seconds = max(1, ceil(self._next - monotonic()))
-            message = f"{self._name} has ended and is being started again; try again in {seconds} s"
-            raise EngineRestarting(message, seconds)
+            text = f"{self._name} has ended and is being started again; try again in {seconds} s"
+            raise EngineRestarting(text, seconds)
         return self._engine.submit(groups)
 
     def cancel(self, request_id: str) -> None:
@@ -105,7 +103,7 @@ class Supervisor:
         self._engine.cancel_all()
 
     async def given_up(self) -> RingKVError:
-        """Wait until too many starts in a row have failed, and return the last one's error."""
+        """Wait until too many starts in a row have failed, and return the error of the last."""
         return await asyncio.shield(self._supervising)
 
     async def close(self, grace: float = GRACE) -> None:
@@ -150,9 +148,8 @@ class Supervisor:
         self._start_seconds = monotonic() - began
         if engine.limits != self.limits:
             await engine.close()
-            raise EngineDied(
-                f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
-            )
+            text = f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
+            raise EngineDied(text)
         self._engine = engine
         if self._is_watched:
             engine.watch(True)

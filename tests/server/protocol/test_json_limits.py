@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.server.protocol.json_limits import JSONLimits, check_json
+from ringkv.server.protocol.bodies import JSONLimits, check_json
 
 TEXTS = st.text(alphabet='ab"\\,:[]{}é\n') | st.text()
 DOCUMENTS = st.recursive(

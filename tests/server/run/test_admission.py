@@ -23,7 +23,7 @@ def admission(requests: int = 3, tokens: int = 1000, slots: int = 2, service: fl
 
 
 def rejected(it: Admission, reason: str) -> float | None:
-    return it._metrics.server.registry.get_sample_value("ringkv_requests_rejected_total", {"reason": reason})
+    return it.metrics.server.registry.get_sample_value("ringkv_requests_rejected_total", {"reason": reason})
 
 
 def test_slots_and_queue_are_filled_and_one_request_more_is_refused() -> None:

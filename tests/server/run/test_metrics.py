@@ -1,14 +1,11 @@
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-import toy
 
 from ringkv.base.engine import RankBytes
 from ringkv.base.events import KVUsage, PageUsage, Usage
 from ringkv.server.run.metrics import Metrics
-from ringkv.server.watch.engine_metrics import RankGauge
-from tests.server.conftest import Served
+from tests.server.conftest import NAMES, Served
 
 
 def test_tokens_and_times_are_counted(slow: Served) -> None:
@@ -57,12 +54,12 @@ def test_answers_are_counted_by_endpoint_and_status(fresh: Served) -> None:
     assert fresh.metric('ringkv_requests_total{endpoint="other",status="404"}') == 1
 
 
-def test_each_ranks_memory_is_a_gauge_if_there_are_several() -> None:
-    two = replace(toy.limits(), rank_bytes=(RankBytes(100, 10), RankBytes(300, 30)))
-    engines = {"one": SimpleNamespace(limits=toy.limits()), "two": SimpleNamespace(limits=two)}
-    (family,) = RankGauge(engines).collect()  # type: ignore[arg-type]
-    found = [(sample.labels["model"], sample.labels["rank"], sample.value) for sample in family.samples]
-    assert found == [("two", "0", 100), ("two", "1", 300)]
+def test_each_ranks_memory_is_a_gauge_if_there_are_several(fresh: Served) -> None:
+    assert "ringkv_kv_rank_bytes{" not in fresh.http.get("/metrics").text
+    fresh.engine.limits = replace(fresh.engine.limits, rank_bytes=(RankBytes(100, 10), RankBytes(300, 30)))
+    text = fresh.http.get("/metrics").text
+    for rank, held in ((0, 100), (1, 300)):
+        assert f'ringkv_kv_rank_bytes{{model="{NAMES[0]}",rank="{rank}"}} {held}.0\n' in text
 
 
 def test_gauges_show_the_engines_state(slow: Served) -> None:

@@ -54,7 +54,7 @@ def test_percentiles_are_of_the_interval_and_null_without_a_measurement() -> Non
     found = history.History(serving, lambda: 0.0)  # type: ignore[arg-type]
     for values in ([11.8], [], [0.1 * number for number in range(100, 0, -1)]):
         for value in values:
-            model.first_token(value)
+            model.observe("time_to_first_token_seconds", value)
         found.take()
     one, none, many = (point["ttft"] for point in found.points())
     assert one == dict.fromkeys(("p50", "p95", "p99"), 11.8)  # one observation is every percentile
@@ -153,10 +153,10 @@ def test_errors_are_what_the_server_failed_to_answer_and_did_not_refuse() -> Non
 def test_observations_of_a_model_are_taken_once() -> None:
     metrics = Metrics()
     model, other = metrics.of("a"), metrics.of("b")
-    other.first_token(0.3)
+    other.observe("time_to_first_token_seconds", 0.3)
     other.cancelled(5)
     for seconds in (0.005, 0.3, 1000):
-        model.first_token(seconds)
+        model.observe("time_to_first_token_seconds", seconds)
     model.cancelled(2)
     assert model.count("requests_cancelled") == 2
     assert model.taken("time_to_first_token_seconds") == [0.005, 0.3, 1000]

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
 from ringkv.text.answers.reader import Reader
-from ringkv.text.answers.spans import bare_calls, tagged_calls, thinking
+from ringkv.text.answers.spans import AnswerPart, Content, Reasoning, ToolCall, bare_calls, tagged_calls, thinking
 
 NAMES = ("add", "find")
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "ü"}}\n</tool_call>'

@@ -2,8 +2,8 @@ import json
 
 from llguidance import LLMatcher
 
-from ringkv.text.answers.parts import ToolCall
 from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import ToolCall
 from ringkv.text.answers.tools import HERMES, LLAMA_3, format_of, with_parsed_arguments, with_tools_described
 from ringkv.text.guide import Guides
 from ringkv.text.tokenizer import Tokenizer

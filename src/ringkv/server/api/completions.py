@@ -1,19 +1,18 @@
 """POST /v1/completions."""
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 from uuid import uuid4
 
 from fastapi import APIRouter, Response
 from fastapi import Request as HTTPRequest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.server.api.documents import Document, FinishReason, Usage, answers
+from ringkv.server.api.documents import Answer, Document, FinishReason, answers
 from ringkv.server.api.logprobs import CompletionLogprobs, completion_logprobs
-from ringkv.server.run.answer import JSON, answer
+from ringkv.server.run.answer import JSON, Formatter, answer
 from ringkv.server.run.generation import TokenOutput
 from ringkv.server.run.grammars import grammar_of
 from ringkv.server.run.refusals import refuse_unsupported
@@ -32,13 +31,9 @@ class CompletionChoice(Document):
     finish_reason: FinishReason
 
 
-class Completion(Document):
-    id: str
+class Completion(Answer):
     object: Literal["text_completion"]
-    created: int
-    model: str
     choices: list[CompletionChoice]
-    usage: Usage
 
 
 def completions_router(models: Models) -> APIRouter:
@@ -47,19 +42,18 @@ def completions_router(models: Models) -> APIRouter:
     @router.post("/v1/completions", responses=answers(Completion))
     async def complete(body: CompletionBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
-        model = serving.name(body.model)
         refuse_unsupported(body)
         check_best_of(body)
         prompts = await asyncio.to_thread(encode_prompts, serving, body)
         grammar = await grammar_of(serving, http, body)
-        answer_id = f"cmpl-{uuid4().hex}"
+        formatter = CompletionFormatter(serving, body)
         max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         prompt_logprobs = body.logprobs if body.echo else None
         requests = build_requests(
-            serving, answer_id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=prompt_logprobs
+            serving, formatter.id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=prompt_logprobs
         )
-        echoed = await asyncio.to_thread(echoes, serving.tokenizer, prompts) if body.echo else ()
-        formatter = CompletionFormatter(answer_id, int(time.time()), model, serving.tokenizer, echoed, body.choices)
+        if body.echo:
+            await asyncio.to_thread(formatter.echo, prompts)
         return await answer(serving, http, body, requests, formatter)
 
     return router
@@ -68,15 +62,15 @@ def completions_router(models: Models) -> APIRouter:
 def encode_prompts(serving: Serving, body: CompletionBody) -> list[Sequence[int]]:
     """Return each prompt's token ids. Raises PromptTooLong at the first that does not fit, and tokenises no further."""
     check_count(len(body.prompt), body)
-    return [_encode(serving, body, prompt) if isinstance(prompt, str) else prompt for prompt in body.prompt]
+    limits, tokenizer = serving.engine.limits, serving.tokenizer
 
+    def encode(prompt: str) -> Sequence[int]:
+        tokenizer.check_length(prompt, limits.longest_prompt, body.prompt_field)
+        tokens = tokenizer.encode(prompt, add_special_tokens=body.add_special_tokens is not False)
+        check_prompt(tokens, limits, body.prompt_field)
+        return tokens
 
-def _encode(serving: Serving, body: CompletionBody, prompt: str) -> Sequence[int]:
-    limits = serving.engine.limits
-    serving.tokenizer.check_length(prompt, limits.longest_prompt, body.prompt_field)
-    tokens = serving.tokenizer.encode(prompt, add_special_tokens=body.add_special_tokens is not False)
-    check_prompt(tokens, limits, body.prompt_field)
-    return tokens
+    return [encode(prompt) if isinstance(prompt, str) else prompt for prompt in body.prompt]
 
 
 class Echo:
@@ -105,11 +99,8 @@ class Echo:
             return shifted
         prompt_logprobs = outputs[0].prompt_logprobs
         values = [None, *prompt_logprobs] if prompt_logprobs else [None] * len(self._outputs)
-        return [*(replace(one, logprob=value) for one, value in zip(self._outputs, values, strict=True)), *shifted]
-
-
-def echoes(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> list[Echo]:
-    return [Echo(prompt, tokenizer) for prompt in prompts]
+        pairs = zip(self._outputs, values, strict=True)
+        return [*(replace(output, logprob=value) for output, value in pairs), *shifted]
 
 
 def check_best_of(body: CompletionBody) -> None:
@@ -123,35 +114,23 @@ def check_best_of(body: CompletionBody) -> None:
         )
 
 
-@dataclass(frozen=True)
-class CompletionFormatter:
-    """echoed: prompts to put before their answers, `per_prompt` choices each; empty without `echo`."""
+class CompletionFormatter(Formatter):
+    answer_object = chunk_object = "text_completion"
+    continues = True
 
-    id: str
-    created: int
-    model: str
-    tokenizer: Tokenizer
-    echoed: Sequence[Echo] = ()
-    per_prompt: int = 1
-    continues: ClassVar[bool] = True
+    def __init__(self, serving: Serving, body: CompletionBody) -> None:
+        super().__init__(f"cmpl-{uuid4().hex}", serving.name(body.model), serving.tokenizer)
+        self._per_prompt = body.choices
+        self._echoes: list[Echo] = []  # by prompt; empty without `echo`
 
-    @property
-    def head(self) -> JSON:
-        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+    def echo(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Put the prompts before their answers."""
+        self._echoes = [Echo(prompt, self.tokenizer) for prompt in prompts]
 
-    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
-        return self.head | {"choices": [self._choice(*one) for one in enumerate(choices)], "usage": usage}
-
-    def choice(self, index: int, output: TokenOutput) -> JSON:
-        return self._choice(index, [output])
-
-    def usage(self, usage: JSON) -> JSON:
-        return usage
-
-    def _choice(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
+    def complete(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
         finish = outputs[-1].finish
-        if self.echoed:
-            outputs = self.echoed[index // self.per_prompt].before(outputs)
+        if self._echoes:
+            outputs = self._echoes[index // self._per_prompt].before(outputs)
         return {
             "index": index,
             "text": "".join(output.text for output in outputs),

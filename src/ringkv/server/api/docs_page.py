@@ -3,7 +3,7 @@
 It has no script and loads nothing, so it works without a network, and its Content-Security-Policy forbids both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -39,19 +39,17 @@ def page(api: Schema) -> str:
     """Return the page for an OpenAPI document."""
     info = api["info"]
     title = escape(f"{info['title']} {info['version']}")
-    operations = "".join(_operations(api))
+    operations = "".join(
+        _operation(api, f"{method.upper()} {path}", methods[method])
+        for path, methods in api["paths"].items()
+        for method in METHODS
+        if method in methods
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{STYLE}</style></head><body><h1>{title}</h1><p>{escape(info.get('description', ''))}</p>"
         f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p>{operations}</body></html>'
     )
-
-
-def _operations(api: Schema) -> Iterator[str]:
-    for path, methods in api["paths"].items():
-        for method in METHODS:
-            if method in methods:
-                yield _operation(api, f"{method.upper()} {path}", methods[method])
 
 
 def _operation(api: Schema, name: str, operation: Schema) -> str:
@@ -65,31 +63,25 @@ def _operation(api: Schema, name: str, operation: Schema) -> str:
 
 
 def _fields(api: Schema, schema: Schema) -> str:
-    """Return a table of a body's fields; "" for an operation without a body."""
-    found = _resolved(api, schema)
-    required = found.get("required", ())
+    """Return a table of a body's fields; "" for an operation without a body. A reference is into the components."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    body = api["components"]["schemas"][name] if name else schema
+    required = body.get("required", ())
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code>{' (required)' * (name in required)}</td>"
         f"<td>{escape(_type(field))}</td><td>{escape(field.get('description', ''))}</td></tr>"
-        for name, field in found.get("properties", {}).items()
+        for name, field in body.get("properties", {}).items()
     )
     return f"<table><tr><th>field</th><th>type</th><th></th></tr>{rows}</table>" if rows else ""
-
-
-def _resolved(api: Schema, schema: Schema) -> Schema:
-    """Follow a reference into the document's components."""
-    name = schema.get("$ref", "").rpartition("/")[2]
-    found: Schema = api["components"]["schemas"][name] if name else schema
-    return found
 
 
 def _type(field: Schema) -> str:
     """Return a field's type in a few words; null is left out, since it counts as absent."""
     if "$ref" in field:
         return str(field["$ref"]).rpartition("/")[2]
-    kinds = [_type(one) for one in field.get("anyOf", ()) if one.get("type") != "null"]
-    if kinds:
-        return " or ".join(dict.fromkeys(kinds))
+    types = [_type(choice) for choice in field.get("anyOf", ()) if choice.get("type") != "null"]
+    if types:
+        return " or ".join(dict.fromkeys(types))
     if "enum" in field or "const" in field:
         return " or ".join(map(str, field.get("enum", [field.get("const")])))
     if field.get("type") == "array":

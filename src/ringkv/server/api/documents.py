@@ -51,6 +51,15 @@ class Usage(Document):
     kv: KVUsage
 
 
+class Answer(Document):
+    """The fields of answers with choices that chats and completions share."""
+
+    id: str
+    created: int
+    model: str
+    usage: Usage
+
+
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 

@@ -74,8 +74,7 @@ def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRou
     @router.get("/v1/models/", include_in_schema=False)
     @router.get("/v1/models")
     async def cards() -> Cards:
-        found = [_card(serving, name) for serving in models for name in serving.names]
-        return Cards(object="list", data=found)
+        return Cards(object="list", data=[_card(serving, name) for serving in models for name in serving.names])
 
     @router.get("/v1/models/{name:path}", responses=errors(404))
     async def card(name: str) -> Card:

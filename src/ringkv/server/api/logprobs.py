@@ -62,7 +62,7 @@ def chat_logprobs(tokenizer: Tokenizer, outputs: Sequence[TokenOutput]) -> dict[
 
 
 def _by_text(tokenizer: Tokenizer, token: int, logprob: TokenLogprob) -> dict[str, float]:
-    """Return the top tokens and the sampled one, highest first. Of tokens with equal text the higher value counts."""
+    """Return the top tokens and the sampled token, highest first. Of tokens with equal text the higher value counts."""
     values = {**dict(logprob.top), token: logprob.logprob}
     texts: dict[str, float] = {}
     for other, value in sorted(values.items(), key=lambda item: -item[1]):

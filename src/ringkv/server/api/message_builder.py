@@ -9,8 +9,8 @@ from pydantic import Field
 from ringkv.server.api.documents import Document
 from ringkv.server.run.answer import JSON
 from ringkv.server.run.generation import TokenOutput
-from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
 from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.spans import AnswerPart, Content, Reasoning, ToolCall
 
 
 class CalledFunction(Document):
@@ -48,12 +48,11 @@ class MessageBuilder:
         parts = [part for output in outputs for part in self._parts(output)]
         content, reasoning, calls = self._fields(parts)
         message: JSON = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
-        return (
-            message | ({"reasoning_content": reasoning} if reasoning else {}) | ({"tool_calls": calls} if calls else {})
-        )
+        extra = {"reasoning_content": reasoning, "tool_calls": calls}
+        return message | {name: value for name, value in extra.items() if value}
 
     def delta(self, output: TokenOutput) -> JSON:
-        """Return what one output adds. A tool call comes complete, in one delta."""
+        """Return what an output adds. A tool call comes complete, in a single delta."""
         content, reasoning, calls = self._fields(self._parts(output))
         delta: JSON = {} if (reasoning or calls) and not content else {"content": content}
         if reasoning:
@@ -81,14 +80,10 @@ class MessageBuilder:
                     content += text
                 case Reasoning(text):
                     reasoning += text
-                case ToolCall():
-                    calls.append(_call(part))
+                case ToolCall(name, arguments):
+                    function = {"name": name, "arguments": arguments}
+                    calls.append({"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function})
         if not self._parallel_calls:
             calls = calls[: 1 - self._calls]
         self._calls += len(calls)
         return content, reasoning, calls
-
-
-def _call(call: ToolCall) -> JSON:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}

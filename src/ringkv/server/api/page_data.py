@@ -104,18 +104,18 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
     async def kept(id: str, http: HTTPRequest, layer: Place = None, head: Place = None) -> Kept:
         """By how many layers and heads each prompt token of an answer was kept. It must have been requested with
         `kv_trace` and the same API key, and be one of the model's last 8 such requests."""
-        found = await _found(models, id, caller_of(http.scope).label)
-        rows = rows_of(found.heads, layer, head)
+        tokens = await _kept(models, id, caller_of(http.scope).label)
+        rows = rows_of(tokens.heads, layer, head)
         return Kept(
             id=id,
-            tokens=found.tokens,
-            layers=len(found.heads),
-            heads=max(found.heads),
+            tokens=tokens.tokens,
+            layers=len(tokens.heads),
+            heads=max(tokens.heads),
             of=len(rows),
-            counts=await asyncio.to_thread(counts, found, rows),
-            policy=found.policy,
-            budget=found.layout.capacity,
-            layout=SlotLayout.model_validate(found.layout, from_attributes=True),
+            counts=await asyncio.to_thread(counts, tokens, rows),
+            policy=tokens.policy,
+            budget=tokens.layout.capacity,
+            layout=SlotLayout.model_validate(tokens.layout, from_attributes=True),
         )
 
     @router.get("/ringkv/history", responses=errors(404))
@@ -126,13 +126,13 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
     return router
 
 
-async def _found(models: Models, id: str, owner: str) -> KeptTokens:
+async def _kept(models: Models, id: str, owner: str) -> KeptTokens:
     """Return what a model remembers of an answer. Raises UnknownRequest, also if another key requested it."""
     name = first_request(id)
     for serving in models:
-        found = await serving.engine.kept(name)
-        if found is not None and found.owner == owner:
-            return found
+        tokens = await serving.engine.kept(name)
+        if tokens is not None and tokens.owner == owner:
+            return tokens
     raise UnknownRequest(
         f"nothing is remembered of a request {id:.100}; send it with kv_trace true, and ask while it is one of the "
         "last 8"
@@ -146,8 +146,8 @@ def rows_of(heads: Sequence[int], layer: int | None, head: int | None) -> list[i
     """
     _check("layer", layer, len(heads))
     _check("head", head, max(heads) if layer is None else heads[layer])
-    places = ((at, one) for at, count in enumerate(heads) for one in range(count))
-    return [row for row, (at, one) in enumerate(places) if layer in (None, at) and head in (None, one)]
+    places = ((layer_index, index) for layer_index, count in enumerate(heads) for index in range(count))
+    return [row for row, place in enumerate(places) if layer in (None, place[0]) and head in (None, place[1])]
 
 
 def _check(name: str, value: int | None, count: int) -> None:
@@ -162,7 +162,7 @@ def counts(kept: KeptTokens, rows: Sequence[int]) -> list[int]:
     import numpy as np  # not loaded before somebody asks
 
     bits = np.frombuffer(kept.bits, np.uint8).reshape(sum(kept.heads), -1)
-    found = np.zeros(kept.tokens, np.int64)
+    totals = np.zeros(kept.tokens, np.int64)
     for row in rows:
-        found += np.unpackbits(bits[row], count=kept.tokens)
-    return [int(count) for count in found]
+        totals += np.unpackbits(bits[row], count=kept.tokens)
+    return [int(count) for count in totals]

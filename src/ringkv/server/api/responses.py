@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ringkv.base.errors import InvalidRequest, Unsupported
 from ringkv.base.events import FinishReason
-from ringkv.server.api.chat import default_max_tokens
+from ringkv.server.api.chat import max_tokens_of
 from ringkv.server.api.documents import answers
 from ringkv.server.api.message_builder import MessageBuilder
 from ringkv.server.protocol.errors import body_of
-from ringkv.server.protocol.stream import EventStream, named_event, until_disconnected
+from ringkv.server.protocol.stream import EventStream, event, until_disconnected
 from ringkv.server.run.answer import JSON, start
 from ringkv.server.run.generation import Outputs, OutputStream, TokenOutput
 from ringkv.server.run.grammars import grammar_of
@@ -35,7 +35,7 @@ Name = Annotated[str, Field(max_length=64)]
 
 
 class TextFormat(BaseModel):
-    """`text.format`: like a chat's `response_format`, with the schema one level higher."""
+    """`text.format`: like a chat's `response_format`, with the schema a level higher."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: Name | None = None
@@ -62,7 +62,14 @@ class ResponsesBody(GenerationBody):
 
     @property
     def format(self) -> ResponseFormat | None:
-        return _format(self.text)
+        sent = self.text.format if self.text else None
+        if sent is None:
+            return None
+        if sent.type == "json_schema" and sent.document is None:
+            raise InvalidRequest("text.format is json_schema without a schema; send one", "text")
+        schema = None if sent.document is None else {"name": sent.name, "schema": sent.document}
+        same = {"schema": sent.document} if sent.type == "json_object" else {"json_schema": schema}
+        return ResponseFormat.model_validate({"type": sent.type, **same})
 
 
 class ModelResponse(BaseModel):
@@ -106,19 +113,17 @@ def responses_router(models: Models) -> APIRouter:
     @router.post("/v1/responses", responses=answers(ModelResponse))
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
-        model = serving.name(body.model)
         refuse_unsupported(body, UNSUPPORTED_HERE)
-        _refuse_other_names(body)
+        for name, here in NAMES_HERE.items():
+            if (body.model_extra or {}).get(name) is not None:
+                raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
         rendered = await asyncio.to_thread(_render, serving, body)
         grammar = await grammar_of(serving, http, body)
         builder = MessageBuilder(rendered.constrained_by(grammar).reader())
-        answer_id = f"resp_{uuid4().hex}"
-        formatter = ResponsesFormatter(answer_id, int(time.time()), model, request_fields(body), builder)
-        max_tokens = body.max_output_tokens
-        if max_tokens is None:
-            max_tokens = default_max_tokens(len(rendered.prompt), serving.engine.limits)
+        formatter = ResponsesFormatter(serving.name(body.model), body, builder)
+        max_tokens = max_tokens_of((body.max_output_tokens,), len(rendered.prompt), serving.engine.limits)
         requests = build_requests(
-            serving, answer_id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
+            serving, formatter.id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
         )
         outputs, counter = start(serving, http, requests, continues=False)
         if body.stream:
@@ -128,14 +133,8 @@ def responses_router(models: Models) -> APIRouter:
     return router
 
 
-def _refuse_other_names(body: ResponsesBody) -> None:
-    for name, here in NAMES_HERE.items():
-        if (body.model_extra or {}).get(name) is not None:
-            raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
-
-
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
-    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of one of `messages`."""
+    """Render the conversation as a chat. InvalidRequest names an item of `input` instead of an item of `messages`."""
     try:
         chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
         return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
@@ -146,18 +145,17 @@ def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
 
 def _param_here(param: str | None, before: int) -> str | None:
     """Return `input` for `messages`. before: number of messages that are not items of it."""
-    found = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", param or "")
-    if found is None:
+    match = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", param or "")
+    if match is None:
         return param
-    return "input" if found[1] is None else f"input[{int(found[1]) - before}]{found[2]}"
+    return "input" if match[1] is None else f"input[{int(match[1]) - before}]{match[2]}"
 
 
 def chat_messages(body: ResponsesBody) -> list[SentMessage]:
     """Return the conversation as a chat's messages."""
     first = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    if isinstance(body.input, str):
-        return [*first, {"role": "user", "content": body.input}]
-    return [*first, *(_message(item, number) for number, item in enumerate(body.input))]
+    items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    return [*first, *(_message(item, number) for number, item in enumerate(items))]
 
 
 def _message(item: SentMessage, number: int) -> SentMessage:
@@ -176,18 +174,6 @@ def _part(part: Any) -> Any:
     return {"type": "text", "text": part.get("text")} if is_text else part
 
 
-def _format(options: TextOptions | None) -> ResponseFormat | None:
-    format_ = options.format if options else None
-    if format_ is None:
-        return None
-    if format_.type == "json_schema" and format_.document is None:
-        raise InvalidRequest("text.format is json_schema without a schema; send one", "text")
-    if format_.type == "json_object":
-        return ResponseFormat.model_validate({"type": format_.type, "schema": format_.document})
-    schema = None if format_.document is None else {"name": format_.name, "schema": format_.document}
-    return ResponseFormat.model_validate({"type": format_.type, "json_schema": schema})
-
-
 def request_fields(body: ResponsesBody) -> dict[str, Any]:
     """Return the request's fields that the response repeats."""
     format_ = body.text.format if body.text else None
@@ -202,11 +188,14 @@ def request_fields(body: ResponsesBody) -> dict[str, Any]:
 
 
 class ResponsesFormatter:
-    """Formats one answer, once. request_fields: fields of the request that the response repeats."""
+    """Formats one answer, once."""
 
-    def __init__(self, id: str, created: int, model: str, request_fields: JSON, builder: MessageBuilder) -> None:
-        self._id, self._created, self._model = id, created, model
-        self._request_fields, self._builder = request_fields, builder
+    def __init__(self, model: str, body: ResponsesBody, builder: MessageBuilder) -> None:
+        key = uuid4().hex
+        self.id, self._item_id = f"resp_{key}", f"msg_{key}"
+        self._created, self._model = int(time.time()), model
+        self._request_fields, self._builder = request_fields(body), builder
+        self._position = {"item_id": self._item_id, "output_index": 0, "content_index": 0}  # of the text in the output
         self._numbers = count()
 
     async def complete(self, stream: OutputStream, counter: UsageCounter) -> JSON:
@@ -229,22 +218,21 @@ class ResponsesFormatter:
                     events.append(self._event("output_text.delta", **self._position, delta=delta, logprobs=[]))
                 yield _joined(events)
         assert last is not None
-        yield _joined(self._closing(text, self._response(text, last, counter)))
-
-    def _closing(self, text: str, response: JSON) -> Sequence[JSON]:
-        (item,) = response["output"]
-        return [
-            self._event("output_text.done", **self._position, text=text, logprobs=[]),
-            self._event("content_part.done", **self._position, part=_text(text)),
-            self._event("output_item.done", output_index=0, item=item),
-            self._event(str(response["status"]), response=response),
-        ]
+        response = self._response(text, last, counter)
+        yield _joined(
+            [
+                self._event("output_text.done", **self._position, text=text, logprobs=[]),
+                self._event("content_part.done", **self._position, part=_text(text)),
+                self._event("output_item.done", output_index=0, item=response["output"][0]),
+                self._event(str(response["status"]), response=response),
+            ]
+        )
 
     def error(self, error: Exception) -> bytes:
         """Return the event of an error."""
         body = body_of(error)["error"]
         fields = {name: body[name] for name in ("code", "message", "param")}
-        return named_event({"type": "error", "sequence_number": next(self._numbers), **fields})
+        return event({"type": "error", "sequence_number": next(self._numbers), **fields}, "error")
 
     def _opening(self) -> list[JSON]:
         response = self._envelope("in_progress", [])
@@ -255,8 +243,8 @@ class ResponsesFormatter:
             self._event("content_part.added", **self._position, part=_text("")),
         ]
 
-    def _event(self, kind: str, **fields: Any) -> JSON:
-        return {"type": f"response.{kind}", "sequence_number": next(self._numbers), **fields}
+    def _event(self, name: str, **fields: Any) -> JSON:
+        return {"type": f"response.{name}", "sequence_number": next(self._numbers), **fields}
 
     def _response(self, text: str, last: TokenOutput, counter: UsageCounter) -> JSON:
         assert last.finish is not None
@@ -278,7 +266,7 @@ class ResponsesFormatter:
 
     def _envelope(self, status: str, output: Sequence[JSON]) -> JSON:
         return {
-            "id": self._id,
+            "id": self.id,
             "object": "response",
             "created_at": self._created,
             "status": status,
@@ -303,25 +291,16 @@ class ResponsesFormatter:
             "content": list(content),
         }
 
-    @property
-    def _position(self) -> JSON:
-        """Indices of the text within the output."""
-        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-
-    @property
-    def _item_id(self) -> str:
-        return f"msg_{self._id.removeprefix('resp_')}"
-
 
 def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:
     """Count a batch's outputs and return them."""
-    for one in batch:
-        counter.add(*one)
+    for index, output in batch:
+        counter.add(index, output)
     return [output for _, output in batch]
 
 
 def _joined(events: Sequence[JSON]) -> bytes:
-    return b"".join(map(named_event, events))
+    return b"".join(event(data, data["type"]) for data in events)
 
 
 def _text(text: str) -> JSON:

@@ -112,7 +112,7 @@ def _check_characters(characters: int, longest: int, field: str) -> None:
 
 
 def token_texts(serving: Serving, tokens: Sequence[int]) -> list[str]:
-    """Return texts that join to the whole text. A code point that several tokens share is in the last one's."""
+    """Return texts that join to the whole text. A code point that several tokens share is in the text of the last."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     parts = map(serving.tokenizer.token_bytes, tokens)
     return [decoder.decode(part, final=place == len(tokens)) for place, part in enumerate(parts, 1)]

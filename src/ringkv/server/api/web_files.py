@@ -5,7 +5,6 @@ the page reads does. The page loads nothing from elsewhere and runs no inline sc
 forbids both.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -46,7 +45,16 @@ NOT_BUILT = (
 def web_router(folder: Path = WEB) -> APIRouter:
     """Serve the files of a folder, which are read once: a name in a request is never a path."""
     router = APIRouter(include_in_schema=False)
-    page, assets = _page(folder), _assets(folder / "assets")
+    index_file = folder / "index.html"
+    page: Response = PlainTextResponse(NOT_BUILT, 404, CHECKED)
+    if index_file.is_file():
+        page = Response(index_file.read_bytes(), headers=CHECKED, media_type=TYPES[index_file.suffix])
+    files = sorted((folder / "assets").glob("*"))
+    assets = {
+        file.name: Response(file.read_bytes(), headers=FOR_EVER, media_type=TYPES[file.suffix])
+        for file in files
+        if file.is_file() and file.suffix in TYPES
+    }
 
     @router.api_route("/dashboard", methods=METHODS)
     @router.api_route("/", methods=METHODS)
@@ -60,20 +68,3 @@ def web_router(folder: Path = WEB) -> APIRouter:
         return assets[name]
 
     return router
-
-
-def _page(folder: Path) -> Response:
-    index = folder / "index.html"
-    if not index.is_file():
-        return PlainTextResponse(NOT_BUILT, 404, CHECKED)
-    return Response(index.read_bytes(), headers=CHECKED, media_type=TYPES[index.suffix])
-
-
-def _assets(folder: Path) -> Mapping[str, Response]:
-    """Return the answer for each file by its name."""
-    files = sorted(folder.glob("*")) if folder.is_dir() else []
-    return {
-        file.name: Response(file.read_bytes(), headers=FOR_EVER, media_type=TYPES[file.suffix])
-        for file in files
-        if file.is_file() and file.suffix in TYPES
-    }

@@ -2,19 +2,19 @@
 
 A body is in flight from its first byte until its answer has ended. It counts with its bytes and `VALUE_BYTES` for each
 JSON value, which is about what it takes once it is parsed. The first `FREE` bytes of each are bounded by the number of
-connections instead, so small requests never wait for large ones.
+connections instead, so small requests never wait for large requests.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
 
-from ringkv.base.errors import BodiesFull, BodyTooLarge, TooSlow
+from ringkv.base.errors import BodiesFull, BodyTooLarge, InvalidRequest, TooSlow
 from ringkv.server.protocol.errors import LARGEST_BODY, Disconnected
-from ringkv.server.protocol.json_limits import JSONLimits, check_json, most_values
 
 MIB = 1 << 20
 FREE = 64 << 10
@@ -25,6 +25,50 @@ TOKEN_BYTES = 64  # a body has so many bytes for each token of the longest promp
 WAIT = 2.0  # seconds that a body waits for room
 RETRY = 5  # seconds after which a body that found no room may be sent again
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+# A string, which may lack its end, or a character of JSON's structure. Possessive, so its time is linear.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{},:]', re.DOTALL)
+_DEEPER = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+
+@dataclass(frozen=True)
+class JSONLimits:
+    """depth: of arrays and objects. keys: of all objects. values: of all arrays and objects, themselves included."""
+
+    depth: int = 256
+    keys: int = 1 << 14
+    values: int = 1 << 18
+
+
+def check_json(text: bytes, limits: JSONLimits) -> None:
+    """Raise InvalidRequest if the text exceeds a limit or is not UTF-8. Other errors are left to the parser.
+
+    Parsing takes time and memory by the value, and it holds the interpreter's lock until it ends.
+    """
+    if b"\0" in text:
+        raise InvalidRequest("the body is not JSON in UTF-8: it has a zero byte")
+    if most_values(text) > limits.keys or text.count(b"{") + text.count(b"[") > limits.depth:
+        _count(text, limits)
+
+
+def most_values(text: bytes) -> int:
+    """Return an upper bound of the number of values, which counts the commas within strings too. It is fast."""
+    return 1 + text.count(b",") + text.count(b"{") + text.count(b"[")
+
+
+def _count(text: bytes, limits: JSONLimits) -> None:
+    depth = keys = 0
+    values = 1
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        depth += (step := _DEEPER.get(token, 0))
+        keys += token == b":"
+        values += token == b"," or step > 0
+        if depth > limits.depth:
+            raise InvalidRequest(f"the body is nested more than {limits.depth:,} deep; flatten it")
+        if keys > limits.keys:
+            raise InvalidRequest(f"the body has more than {limits.keys:,} keys; send fewer")
+        if values > limits.values:
+            raise InvalidRequest(f"the body has more than {limits.values:,} values; send several requests")
 
 
 @dataclass(frozen=True)
@@ -34,7 +78,7 @@ class BodyLimits:
     largest: int = LARGEST_BODY
     in_flight: int = 2 * IN_FLIGHT
     seconds: float = 30.0
-    json: JSONLimits = JSONLimits()  # noqa: RUF009 - frozen
+    json: JSONLimits = JSONLimits()
 
     @classmethod
     def of(cls, longest_prompt: int, largest: int | None, seconds: float) -> "BodyLimits":

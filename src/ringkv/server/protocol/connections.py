@@ -1,8 +1,8 @@
 """HTTP/1.1 connections with bounds on their number, on slow senders and on slow readers.
 
 uvicorn waits for ever for the rest of a request's headers, and for a client that does not read. Here a client that
-owes bytes, or that does not take any, is cut off after `seconds`. When there are too many connections, a new one takes
-the place of the one that has owed bytes for longest.
+owes bytes, or that does not take any, is cut off after `seconds`. When there are too many, a new connection takes the
+place of the connection that has owed bytes for longest.
 """
 
 import asyncio
@@ -103,13 +103,13 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def owes(self) -> bool:
-        """Whether the rest of a request, or another one, is to come from the client."""
+        """Whether the rest of a request, or another request, is to come from the client."""
         request = self._request
         return request is None or request.response_complete or request.more_body
 
     @property
     def _request(self) -> RequestResponseCycle | None:
-        """The last request; uvicorn's own attribute is declared as if there always were one."""
+        """The last request; uvicorn's own attribute is declared as if there always were a request."""
         return self.cycle
 
     @property
@@ -144,10 +144,10 @@ class _BoundedProtocol(H11Protocol):
             self._reading = None
 
     def _make_room(self) -> None:
-        """Close the connection that has owed bytes for longest, or this one if the others owe none."""
-        others = [one for one in self.connections if isinstance(one, _BoundedProtocol) and one.owes and one is not self]
-        if others:
-            oldest = min(others, key=lambda one: one._quiet_since)
+        """Close the connection that has owed bytes for longest, or this connection if the others owe none."""
+        owing = [each for each in self.connections if isinstance(each, _BoundedProtocol) and each.owes]
+        if others := [each for each in owing if each is not self]:
+            oldest = min(others, key=lambda each: each._quiet_since)
             self.connections.discard(oldest)
             oldest.transport.abort()
         else:
@@ -175,7 +175,7 @@ class _BoundedProtocol(H11Protocol):
 def _bound_socket(connection: socket.socket, seconds: float) -> None:
     """Fix the send buffer, and let the kernel end a connection whose client takes nothing for so many seconds.
 
-    Small parts are sent at once: otherwise a part waits up to 40 ms, until the client confirms the one before.
+    Small parts are sent at once: otherwise a part waits up to 40 ms, until the client confirms the part before.
     """
     # asyncio does this itself, but only for a listener that names its protocol.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,6 +1,6 @@
 """Drain: how a server stops. It takes no new work, and finishes what it has accepted.
 
-Work is a POST request. It is accepted when its headers have arrived; one that comes later gets `Draining`, a 503.
+Work is a POST request. It is accepted when its headers have arrived. A request that comes later gets `Draining`, a 503.
 Other requests, such as probes and metrics, are answered until the end.
 """
 

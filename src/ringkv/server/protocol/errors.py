@@ -49,7 +49,7 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (RingKVError, ErrorKind(500, "server_error")),
 )
 LARGEST_BODY = 64 << 20  # bytes, unless the longest prompt is known; a prompt of a million tokens has a tenth of that
-MESSAGES = {  # instead of the library's shorter ones
+MESSAGES = {  # instead of the library's shorter messages
     404: "there is no such path; the API is under /v1, and /docs lists it",
     405: "this path does not take that method; /docs lists the methods",
 }
@@ -94,31 +94,23 @@ def body(message: str, kind: ErrorKind, param: str | None = None) -> Body:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Handle the expected errors; `middleware` handles the others."""
-    app.add_exception_handler(RingKVError, _answer)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(Disconnected, _answer_disconnected)
+    """Handle the expected errors; the middleware `Observe` handles the others."""
+    for expected in (RingKVError, RequestValidationError, HTTPException, Disconnected):
+        app.add_exception_handler(expected, _answer)
 
 
 async def _answer(_: Request, error: Exception) -> Response:
+    match error:
+        case Disconnected():
+            return Response(status_code=NOT_ANSWERED)
+        case RequestValidationError():
+            return answer_of(_first_invalid(error.errors()))
+        case HTTPException():
+            status = error.status_code
+            kind = ErrorKind(status, "invalid_request_error" if status < 500 else "server_error")
+            message = MESSAGES.get(status, str(error.detail))
+            return JSONResponse(body(message, kind), status, headers=error.headers)
     return answer_of(error)
-
-
-async def _answer_invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return JSONResponse(body_of(_first_invalid(error.errors())), 400)
-
-
-async def _answer_http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = ErrorKind(error.status_code, "invalid_request_error" if error.status_code < 500 else "server_error")
-    message = MESSAGES.get(error.status_code, str(error.detail))
-    return JSONResponse(body(message, kind), error.status_code, headers=error.headers)
-
-
-async def _answer_disconnected(*_: object) -> Response:
-    return Response(status_code=NOT_ANSWERED)
 
 
 def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:
@@ -130,10 +122,6 @@ def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     message = first["msg"].removeprefix("Value error, ")
     if not path:
         return InvalidRequest(f"the body must be a JSON object, sent as Content-Type: application/json ({message})")
-    return InvalidRequest(f"{'.'.join(path)}: {message}{_shown_value(first)}", path[0])
-
-
-def _shown_value(invalid: Mapping[str, Any]) -> str:
-    """Return ", not VALUE" for a scalar value, else an empty string."""
-    value = invalid.get("input")
-    return f", not {json.dumps(value, ensure_ascii=False):.80}" if isinstance(value, str | int | float) else ""
+    value = first.get("input")
+    shown = f", not {json.dumps(value, ensure_ascii=False):.80}" if isinstance(value, str | int | float) else ""
+    return InvalidRequest(f"{'.'.join(path)}: {message}{shown}", path[0])

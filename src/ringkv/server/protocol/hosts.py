@@ -5,6 +5,7 @@ Its requests have the page's name in `Host`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 
 from starlette.types import Scope
@@ -39,14 +40,9 @@ def check_host(scope: Scope, accepted: frozenset[str] | None) -> None:
 
 def is_local(name: str) -> bool:
     """Return whether a name or address is always this machine."""
-    return name == LOCAL_NAME or _is_loopback(name)
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return name == LOCAL_NAME or ip_address(name).is_loopback
+    return False
 
 
 def host_name(host: str) -> str:

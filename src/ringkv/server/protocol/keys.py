@@ -38,11 +38,6 @@ class Caller:
 ANYBODY = Caller()
 
 
-def is_open(path: str) -> bool:
-    """Whether a path needs no key."""
-    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
-
-
 def caller_of(scope: Scope) -> Caller:
     caller = scope.get(CALLER, ANYBODY)
     assert isinstance(caller, Caller)
@@ -66,20 +61,18 @@ class ApiKeys:
 
     def identify(self, scope: Scope) -> Caller:
         """Return who sent the request. Raises Unauthorized for a missing or unknown key."""
-        if not self.keys or is_open(scope["path"]):
+        path = scope["path"]
+        if not self.keys or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return ANYBODY
         sent = _BEARER.fullmatch(dict(scope["headers"]).get(b"authorization", b""))
         if sent is None:
             raise Unauthorized("there is no API key; send one as Authorization: Bearer KEY")
-        label = self._label(sha256(sent[1]).digest())
-        if label is None:
+        digest = sha256(sent[1]).digest()
+        # Compare with every key, so that the time does not depend on which of them matches.
+        labels = [key.label for key in self.keys if compare_digest(key.digest, digest)]
+        if not labels:
             raise Unauthorized("this API key is not known here; check it, or ask the operator of this server for one")
-        return Caller(label, self.shares_prefixes)
-
-    def _label(self, digest: bytes) -> str | None:
-        """Compare with every key, so that the time does not depend on which one matches."""
-        matching = [key.label for key in self.keys if compare_digest(key.digest, digest)]
-        return matching[0] if matching else None
+        return Caller(labels[0], self.shares_prefixes)
 
 
 NO_KEYS = ApiKeys()

@@ -2,6 +2,7 @@
 
 ARRIVED = "ringkv.arrived"  # `perf_counter` when the request arrived
 CALLER = "ringkv.caller"  # the `Caller` of the request
+STATUS = "ringkv.status"  # of the response, once it has begun
 REQUEST_ID = "ringkv.request_id"
 TRACE_ID = "ringkv.trace_id"  # only of requests that are traced
 MODEL = "ringkv.model"  # only of requests that generate: the model's own name

@@ -32,26 +32,16 @@ def one_line(data: Mapping[str, Any]) -> bytes:
     return encoded
 
 
-def event(data: Mapping[str, Any]) -> bytes:
-    """Encode one event."""
-    return START + one_line(data) + STOP
-
-
-def named_event(data: Mapping[str, Any]) -> bytes:
-    """Encode one event with an `event:` line that names its type."""
-    kind = data.get("type", "error")
-    return f"event: {kind}\n".encode() + event({"type": kind, **data})
-
-
-def error_event(error: Exception) -> bytes:
-    """Encode the event of an error after the first chunk."""
-    return event(body_of(error))
+def event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Encode an event, with an `event:` line if it has a name."""
+    line = f"event: {name}\n".encode() if name else b""
+    return line + START + one_line(data) + STOP
 
 
 class EventStream(Response):
     """Sends events, which are joined if several come at once, then `done`.
 
-    Nothing is sent before the first event, so an earlier error has its own HTTP status; a later one becomes an event.
+    Nothing is sent before the first event, so an earlier error has its own HTTP status. A later error becomes an event.
     When the client disconnects, the generator of the events is closed.
     """
 
@@ -61,7 +51,7 @@ class EventStream(Response):
         self,
         events: AsyncGenerator[bytes, None],
         done: bytes = DONE,
-        error: Callable[[Exception], bytes] = error_event,
+        error: Callable[[Exception], bytes] = lambda error: event(body_of(error)),
     ) -> None:
         """error: encodes an error that comes after the first event."""
         self.status_code = 200

@@ -2,7 +2,7 @@
 
 Every slot has the same memory, allocated at start, so a request runs as soon as a slot is free and its prompt fits
 into the staging, whatever its length.
-Admission therefore needs no estimate: it counts the answers that are not finished, less one for each slot.
+Admission therefore needs no estimate: it counts the answers that are not finished, less the number of slots.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Admission:
 
     def __init__(self, limits: QueueLimits, slots: int, service: Callable[[], float], metrics: ModelMetrics) -> None:
         self.limits = limits
-        self._slots, self._service, self._metrics = slots, service, metrics
+        self.metrics, self._slots, self._service = metrics, slots, service
         self._unfinished = 0
         self._prompts = 0  # without a first token
         self.tokens = 0  # of these prompts
@@ -78,25 +78,22 @@ class Admission:
                 f"{self.tokens:,} prompt tokens wait, at most {self.limits.tokens:,} may, and this call has {tokens:,}",
                 "--max-queue-tokens",
             )
-        self._metrics.submitted(tokens)
+        self.metrics.add("prompt_tokens", tokens)
         self._unfinished += answers
         self._prompts += len(groups)
         self.tokens += tokens
         return Ticket(self, groups)
 
     def _refuse(self, reason: Reason, numbers: str, option: str) -> None:
-        self._metrics.server.rejected(reason)
+        self.metrics.server.rejected(reason)
         seconds = self.retry_after()
         text = f"the queue is full: {numbers}; send it again in {seconds} s, or start the server with a larger {option}"
         raise QueueFull(text, seconds)
 
     def too_late(self, error: DeadlineExceeded) -> DeadlineExceeded:
         """Return the error with the time after which to send the request again."""
-        self._metrics.server.rejected("deadline")
+        self.metrics.server.rejected("deadline")
         return DeadlineExceeded(str(error), self.retry_after())
-
-    def disconnected(self, unfinished: int) -> None:
-        self._metrics.cancelled(unfinished)
 
     def started(self, *prompts: int) -> None:
         """Prompts of so many tokens have a first token, or none is waited for any more."""
@@ -146,7 +143,7 @@ async def admitted(admission: Admission, groups: Groups, outputs: OutputStream) 
     except DeadlineExceeded as error:
         raise admission.too_late(error) from error
     except (GeneratorExit, asyncio.CancelledError):
-        admission.disconnected(ticket.unfinished)
+        admission.metrics.add("requests_cancelled", ticket.unfinished)
         raise
     finally:
         ticket.close()

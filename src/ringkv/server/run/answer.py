@@ -3,11 +3,11 @@
 Chats and completions differ only in their `Formatter`.
 """
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from fastapi import Request as HTTPRequest
 from fastapi import Response
@@ -19,36 +19,45 @@ from ringkv.server.protocol.scope import ARRIVED, MODEL, USAGE_COUNTER
 from ringkv.server.protocol.stream import START, STOP, EventStream, one_line, until_disconnected
 from ringkv.server.run.admission import admitted, sent_by
 from ringkv.server.run.generation import OutputProcessor, OutputStream, TokenOutput, generate
+from ringkv.server.run.metrics import Meter
 from ringkv.server.run.schemas import ChoicesBody, GenerationBody, StreamOptions
 from ringkv.server.run.serving import Serving
 from ringkv.server.run.usage import UsageCounter
 from ringkv.text.stream import TextStream
+from ringkv.text.tokenizer import Tokenizer
 
 JSON = dict[str, Any]
 
 
-class Formatter(Protocol):
-    """Formats one endpoint's answers. continues: the text continues its prompt, so it keeps a leading space."""
+class Formatter:
+    """Formats one answer of an endpoint.
 
-    @property
-    def continues(self) -> bool: ...
+    answer_object, chunk_object: the field `object` of the answer, and of each chunk of a stream. continues: the text
+    continues its prompt, so it keeps a leading space.
+    """
 
-    def complete(self, choices: Sequence[Sequence[TokenOutput]], usage: JSON) -> JSON:
-        """Return the body of a non-streamed answer with all choices."""
-        ...
+    answer_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+    continues: ClassVar[bool]
 
-    @property
-    def head(self) -> JSON:
-        """The first fields of every chunk."""
-        ...
+    def __init__(self, id: str, model: str, tokenizer: Tokenizer) -> None:
+        self.id, self._model, self.tokenizer, self._created = id, model, tokenizer, int(time.time())
+
+    def head(self, name: str) -> JSON:
+        """Return the first fields of an answer or a chunk, whose `object` has this name."""
+        return {"id": self.id, "object": name, "created": self._created, "model": self._model}
+
+    def complete(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
+        """Return the choice at `index` of an answer that is not streamed."""
+        raise NotImplementedError
 
     def choice(self, index: int, output: TokenOutput) -> JSON:
         """Return a chunk's choice, for one token of the choice at `index`."""
-        ...
+        return self.complete(index, [output])
 
     def usage(self, usage: JSON) -> JSON:
-        """Return the usage of a streamed answer, for the last chunk."""
-        ...
+        """Return the usage, once all choices were formatted."""
+        return usage
 
 
 async def answer(
@@ -70,15 +79,18 @@ def start(
     def processor(request: Request, is_first: bool) -> OutputProcessor:
         detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
         text_stream = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
-        meter = serving.metrics.meter(http.scope[ARRIVED], is_first)
+        meter = Meter(serving.metrics, http.scope[ARRIVED], is_first)
         return OutputProcessor(request, text_stream, meter)
 
     prompt_tokens = sum(len(group[0].tokens) for group in requests)
-    caller, passed = caller_of(http.scope), perf_counter() - http.scope[ARRIVED]
+    caller, passed = caller_of(http.scope), time.perf_counter() - http.scope[ARRIVED]
     requests = [
-        [replace(sent_by(caller.label, one, passed), salt=caller.salt(one.salt)) for one in group] for group in requests
+        [replace(sent_by(caller.label, request, passed), salt=caller.salt(request.salt)) for request in group]
+        for group in requests
     ]
-    outputs = generate(serving.engine, [[processor(one, one is group[0]) for one in group] for group in requests])
+    outputs = generate(
+        serving.engine, [[processor(request, request is group[0]) for request in group] for group in requests]
+    )
     http.scope[MODEL] = serving.names[0]
     counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, len(requests[0]))
     return admitted(serving.admission, requests, outputs), counter
@@ -94,7 +106,8 @@ async def collect(
             for index, output in batch:
                 counter.add(index, output)
                 choices[index].append(output)
-    return formatter.complete(best(choices, body), counter.usage())
+    formatted = [formatter.complete(index, outputs) for index, outputs in enumerate(best(choices, body))]
+    return formatter.head(formatter.answer_object) | {"choices": formatted, "usage": formatter.usage(counter.usage())}
 
 
 def best(choices: Sequence[Sequence[TokenOutput]], body: GenerationBody) -> list[Sequence[TokenOutput]]:
@@ -103,8 +116,8 @@ def best(choices: Sequence[Sequence[TokenOutput]], body: GenerationBody) -> list
     if per_prompt == body.choices:
         return list(choices)
     groups = (choices[first : first + per_prompt] for first in range(0, len(choices), per_prompt))
-    kept = [one for group in groups for one in sorted(group, key=_mean_logprob, reverse=True)[: body.choices]]
-    return kept if body.logprob_count is not None else [[replace(o, logprob=None) for o in one] for one in kept]
+    kept = [choice for group in groups for choice in sorted(group, key=_mean_logprob, reverse=True)[: body.choices]]
+    return kept if body.logprob_count is not None else [[replace(o, logprob=None) for o in choice] for choice in kept]
 
 
 def _mean_logprob(outputs: Sequence[TokenOutput]) -> float:
@@ -119,23 +132,19 @@ async def chunks(
 
     With `include_usage` each chunk has `usage: null`, as OpenAI's do, or the usage so far.
     """
-    envelope = Envelope(formatter.head)
+    envelope = Envelope(formatter.head(formatter.chunk_object))
+    rest: JSON = {"usage": None} if options.include_usage else {}
 
     def event(index: int, output: TokenOutput) -> bytes:
         counter.add(index, output)
-        return envelope.event(formatter.choice(index, output), _usage_so_far(counter, options))
+        usage = {"usage": counter.usage()} if options.continuous_usage_stats else rest
+        return envelope.event(formatter.choice(index, output), usage)
 
     async with aclosing(outputs):
         async for batch in outputs:
-            yield b"".join([event(*one) for one in batch])
+            yield b"".join([event(index, output) for index, output in batch])
     if options.include_usage:
         yield envelope.event(None, {"usage": formatter.usage(counter.usage())})
-
-
-def _usage_so_far(counter: UsageCounter, options: StreamOptions) -> JSON:
-    if options.continuous_usage_stats:
-        return {"usage": counter.usage()}
-    return {"usage": None} if options.include_usage else {}
 
 
 class Envelope:

@@ -1,15 +1,43 @@
-"""Turns engine events into token outputs, one per generated token."""
+"""Turns engine events into token outputs, an output for each generated token."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
+from ringkv.base.kv import KVChoice
+from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
 from ringkv.base.request import Request
-from ringkv.server.run.channel import EngineChannel
 from ringkv.server.run.metrics import Meter
 from ringkv.text.stream import TextStream
+
+
+class EngineChannel(Protocol):
+    """`EngineClient` and `Supervisor` of `worker` implement it, and say what its methods do."""
+
+    limits: Limits
+    default_kv: KVChoice
+    restarts: int  # times that the engine was started again
+
+    @property
+    def alive(self) -> bool: ...
+
+    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]: ...
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def stats(self) -> Stats: ...
+
+    def metrics(self) -> EngineMetrics: ...
+
+    def watch(self, on: bool) -> None: ...
+
+    def slots(self) -> Slots: ...
+
+    async def kept(self, name: str) -> KeptTokens | None: ...
 
 
 @dataclass(frozen=True)
@@ -20,11 +48,11 @@ class Finish:
 
 @dataclass(frozen=True)
 class TokenOutput:
-    """What one generated token adds to a choice.
+    """What a generated token adds to a choice.
 
     token: None only if the choice ends after its last token was sent.
     text: may be empty: half a code point, the possible start of a stop string, an end of sequence.
-    offset: characters of the choice's tokens before this one.
+    offset: characters of the choice's tokens before this token.
     prompt_logprobs: of the prompt's tokens except the first; only in the first output.
     finish: only in the last output.
     """

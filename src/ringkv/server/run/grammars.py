@@ -23,11 +23,11 @@ async def grammar_of(
     """Return the grammar of an answer, "" if it is unconstrained. calls: tools that the answer may or must call.
 
     A required tool call is the whole answer and overrides `response_format`. The grammar is checked here, so that
-    the engine never gets a bad one. Raises InvalidRequest, QueueFull if too many wait for their check, and
+    the engine never gets a bad grammar. Raises InvalidRequest, QueueFull if too many wait for their check, and
     Disconnected.
     """
     try:
-        grammars = await asyncio.to_thread(_all_grammars, body, calls)
+        grammars = await asyncio.to_thread(lambda: [*_grammars(body, calls)])
     except RecursionError as error:
         raise InvalidRequest(
             "a schema is nested too deeply; flatten it", "tools" if calls else body.format_field
@@ -35,17 +35,19 @@ async def grammar_of(
     if len(grammars) > 1:
         fields = " and ".join(field for field, _ in grammars)
         raise InvalidRequest(f"{fields} each constrain the answer; send only one of them", grammars[1][0])
-    for field, one in grammars:
-        try:
-            await until_disconnected(http.receive, _check(serving, one))
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{field}: {error}", field) from error
-    return grammars[0][1] if grammars else ""
-
-
-async def _check(serving: Serving, one: str) -> None:
+    if not grammars:
+        return ""
+    field, source = grammars[0]
     try:
-        check = serving.guides.check_soon(one)
+        await until_disconnected(http.receive, _check(serving, source))
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{field}: {error}", field) from error
+    return source
+
+
+async def _check(serving: Serving, source: str) -> None:
+    try:
+        check = serving.guides.check_soon(source)
     except QueueFull:
         serving.metrics.server.rejected("queue_grammars")
         raise
@@ -55,50 +57,34 @@ async def _check(serving: Serving, one: str) -> None:
         serving.guides.give_up(check)
 
 
-def _all_grammars(body: GenerationBody, calls: AllowedCalls | None) -> list[tuple[str, str]]:
-    return [*_of_calls(calls), *_of_format(body, calls), *_of_extensions(body)]
-
-
-def _of_calls(calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:
+def _grammars(body: GenerationBody, calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:
+    """Yield the grammars of a body, each with its field. If tools may be called, a call may stand for the document."""
     if calls and calls.required:
         yield "tool_choice", calls.format.grammar(calls.schemas)
+    elif (requested := body.format) is not None and requested.type != "text":
+        field, schema = body.format_field, _schema_of(requested, body.format_field)
+        yield field, calls.format.grammar(calls.schemas, schema) if calls else grammar.json_schema(schema, field)
+    extra = body.model_extra or {}
+    sent = [("structured_outputs", *item) for item in (body.structured_outputs or {}).items()]
+    for field, name, value in [*sent, *((GUIDED + name, name, extra.get(GUIDED + name)) for name in KINDS)]:
+        if value is not None and value is not False:  # False has no effect
+            yield field, _grammar_for(name, value, field)
 
 
-def _of_format(body: GenerationBody, calls: AllowedCalls | None) -> Iterator[tuple[str, str]]:
-    """Yield the grammar of OpenAI's field. If tools may be called, it allows a call instead of the document."""
-    format_ = body.format
-    if format_ is None or format_.type == "text" or (calls and calls.required):
-        return
-    field = body.format_field
-    schema = _schema_of(format_, field)
-    yield field, calls.format.grammar(calls.schemas, schema) if calls else grammar.json_schema(schema, field)
-
-
-def _of_extensions(body: GenerationBody) -> Iterator[tuple[str, str]]:
-    """Yield the grammars of vLLM's fields. False has no effect."""
-    for kind, value in (body.structured_outputs or {}).items():
-        if value is not None and value is not False:
-            yield "structured_outputs", _grammar_for(kind, value, "structured_outputs")
-    for kind in KINDS:
-        value = (body.model_extra or {}).get(GUIDED + kind)
-        if value is not None and value is not False:
-            yield GUIDED + kind, _grammar_for(kind, value, GUIDED + kind)
-
-
-def _schema_of(format_: ResponseFormat, field: str) -> grammar.JSONSchema:
-    if format_.type == "json_object":
-        return grammar.ANY_OBJECT if format_.document is None else format_.document
-    if format_.json_schema is None:
+def _schema_of(sent: ResponseFormat, field: str) -> grammar.JSONSchema:
+    if sent.type == "json_object":
+        return grammar.ANY_OBJECT if sent.document is None else sent.document
+    if sent.json_schema is None:
         raise InvalidRequest(f"{field} is json_schema without a json_schema; send one", field)
-    return format_.json_schema.document
+    return sent.json_schema.document
 
 
-def _grammar_for(kind: str, value: Any, field: str) -> str:
-    if kind not in KINDS:
-        raise InvalidRequest(f"{field} has the unknown kind {kind!r}; use one of {', '.join(KINDS)}", field)
-    types, build = KINDS[kind]
+def _grammar_for(name: str, value: Any, field: str) -> str:
+    if name not in KINDS:
+        raise InvalidRequest(f"{field} has the unknown kind {name!r}; use one of {', '.join(KINDS)}", field)
+    types, build = KINDS[name]
     if not isinstance(value, types):
-        raise InvalidRequest(f"{field}: {kind} cannot be a {type(value).__name__}", field)
+        raise InvalidRequest(f"{field}: {name} cannot be a {type(value).__name__}", field)
     try:
         return build(value, field)
     except UnicodeEncodeError as error:
@@ -116,17 +102,11 @@ def _schema(value: Any, field: str) -> str:
     return grammar.json_schema(schema, field)
 
 
-def _choice(value: Any, field: str) -> str:
-    if not all(isinstance(text, str) for text in value):
-        raise InvalidRequest(f"{field} must be a list of strings", field)
-    return grammar.choice(value, field)
-
-
 Build = Callable[[Any, str], str]
 KINDS: Mapping[str, tuple[type | tuple[type, ...], Build]] = {
     "json": ((dict, str, bool), _schema),
     "json_object": (bool, lambda value, field: grammar.json_object()),
     "regex": (str, grammar.regex),
-    "choice": (list, _choice),
+    "choice": (list, grammar.choice),
     "grammar": (str, grammar.lark_or_gbnf),
 }

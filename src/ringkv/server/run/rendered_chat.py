@@ -11,9 +11,9 @@ from ringkv.server.run.serving import Serving
 from ringkv.text.answers.reader import Reader
 from ringkv.text.answers.spans import THINK, MarkedSpan, thinking
 from ringkv.text.answers.tools import CallFormat, Schemas, format_of, with_parsed_arguments, with_tools_described
-from ringkv.text.chat_template import ChatTemplate, message_param, plain
+from ringkv.text.chat_template import message_param, plain
 
-NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older one
+NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older name
 ROLES = ("system", NEWER_SYSTEM, "user", "assistant", "tool")
 TemplateMessage = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ class RenderedChat:
         """
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
-        template, tools = serving.template, _offered(body)
+        template, tools = serving.template, [] if body.tool_choice == "none" else body.tools or []
         tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
         converted = messages = template_messages(body.messages)
         if not template.mentions("tools"):
@@ -67,7 +67,8 @@ class RenderedChat:
         prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
         calls = _allowed_calls(body, tools, format_of(template.source))
-        think = thinking() if _thinks(serving, template) else None
+        marks_reasoning = serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
+        think = thinking() if marks_reasoning else None
         spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
         open_span = think if think and text.rstrip().endswith(THINK) else None
         return cls(prompt, system_tokens, spans, open_span, calls)
@@ -82,10 +83,6 @@ class RenderedChat:
         return Reader(self.spans, self.open_span)
 
 
-def _offered(body: ChatBody) -> list[Tool]:
-    return [] if body.tool_choice == "none" else body.tools or []
-
-
 def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> AllowedCalls | None:
     schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
     if body.tool_choice == "required" and not schemas:
@@ -96,11 +93,6 @@ def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -
     if name not in schemas:
         raise InvalidRequest(f"tool_choice names {name!r}, which is not one of the tools", "tool_choice")
     return AllowedCalls(format_, {name: schemas[name]}, required=True)
-
-
-def _thinks(serving: Serving, template: ChatTemplate) -> bool:
-    """Whether the model marks its reasoning with think tags."""
-    return serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
 
 
 def template_messages(messages: Sequence[SentMessage]) -> list[TemplateMessage]:
@@ -129,16 +121,12 @@ def _template_message(message: SentMessage, number: int) -> TemplateMessage:
     calls = converted.pop("tool_calls", None)
     if not calls:
         return converted
-    _check_calls(calls, number)
-    return with_parsed_arguments({**converted, "tool_calls": calls})
-
-
-def _check_calls(calls: Any, number: int) -> None:
     if not isinstance(calls, list) or not all(map(_is_call, calls)):
         shape = "[{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}]"
         raise InvalidRequest(
             f"tool_calls of message {number} are malformed; the format is {shape}", message_param(number, "tool_calls")
         )
+    return with_parsed_arguments({**converted, "tool_calls": calls})
 
 
 def _is_call(call: Any) -> bool:

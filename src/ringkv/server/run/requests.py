@@ -1,8 +1,7 @@
 """Converts a validated body to the engine's requests."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from ringkv.server.run.schemas import GenerationBody
 from ringkv.server.run.serving import Serving
 
 _NUMBERED = re.compile(r"-\d+-\d+$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 SEEDS = 2**63
 MAX_ANSWERS = 1024  # of one HTTP request, over all its prompts
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024  # bounds the search in the text after each token
@@ -53,7 +53,8 @@ def build_requests(
     The first `system_tokens` tokens, a chat's system message, are protected unless the body sets `kv_protect`.
     """
     limits = serving.engine.limits
-    check_trace(body, serving)
+    if body.kv_trace and serving.engine.stats().prefill_workers is not None:  # the other process remembers nothing
+        raise Unsupported("kv_trace is not implemented for --role decode; leave it out, or use --role both", "kv_trace")
     for prompt in prompts:
         check_prompt(prompt, limits, body.prompt_field)
     for field in ("logit_bias", "stop_token_ids"):
@@ -67,7 +68,7 @@ def build_requests(
         for number in range(body.answers)
     ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
-    priority, timeout = body.priority or 0, shortest(body.timeout, serving.timeout)
+    timeouts = [timeout for timeout in (body.timeout, serving.timeout) if timeout is not None]
     return [
         [
             Request(
@@ -77,8 +78,8 @@ def build_requests(
                 kv,
                 eos,
                 salt=salt,
-                priority=priority,
-                timeout=timeout,
+                priority=body.priority or 0,
+                timeout=min(timeouts, default=None),
                 trace=bool(body.kv_trace) and number == 0,
             )
             for number, sampling in enumerate(samplings)
@@ -97,19 +98,8 @@ def first_request(answer: str) -> str:
     return answer if _NUMBERED.search(answer) else f"{answer}-0-0"
 
 
-def check_trace(body: GenerationBody, serving: Serving) -> None:
-    """Raise Unsupported if prompts are compressed in another process, which remembers nothing."""
-    if body.kv_trace and serving.engine.stats().prefill_workers is not None:
-        raise Unsupported("kv_trace is not implemented for --role decode; leave it out, or use --role both", "kv_trace")
-
-
-def shortest(*timeouts: float | None) -> float | None:
-    """Return the shortest of the timeouts that are set; None if none is."""
-    return min((timeout for timeout in timeouts if timeout is not None), default=None)
-
-
 def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:
-    """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by one per answer.
+    """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by 1 per answer.
 
     `best_of` always requests log-probabilities, to rank the answers.
     """
@@ -154,24 +144,16 @@ def check_tokens(tokens: Iterable[int], vocab: int, field: str) -> None:
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    longest = max(map(len, stops), default=0)
     for is_wrong, problem in (
         (len(stops) > MAX_STOPS, f"{len(stops):,} strings; send at most {MAX_STOPS}"),
         ("" in stops, "an empty string; leave it out"),
-        (
-            any(len(one) > MAX_STOP_LENGTH for one in stops),
-            f"a string of over {MAX_STOP_LENGTH:,} characters; shorten it",
-        ),
-        (not all(map(_is_text, stops)), "half of a surrogate pair, which is not valid text; leave it out"),
+        (longest > MAX_STOP_LENGTH, f"a string of over {MAX_STOP_LENGTH:,} characters; shorten it"),
+        (any(map(_SURROGATE.search, stops)), "half of a surrogate pair, which is not valid text; leave it out"),
     ):
         if is_wrong:
             raise InvalidRequest(f"stop contains {problem}", "stop")
     return stops
-
-
-def _is_text(text: str) -> bool:
-    with suppress(UnicodeEncodeError):
-        return bool(text.encode())
-    return False
 
 
 def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoice | None:
@@ -182,16 +164,11 @@ def kv_choice(body: GenerationBody, default: KVChoice, capacity: int) -> KVChoic
     given = {name: value for name in PER_REQUEST if (value := getattr(body, name)) is not None}
     if not given:
         return None
-    _check_size(given, capacity)
-    base = replace(default, budget=None) if body.kv_policy == "full" else default
-    return changed(base, given)
-
-
-def _check_size(given: Mapping[str, Any], capacity: int) -> None:
-    """Raise InvalidRequest for a number above `capacity`: it is useless, and wide pooling costs time and memory."""
     for name, value in given.items():
-        if isinstance(value, int | float) and value > capacity:
+        if isinstance(value, int | float) and value > capacity:  # it is useless, and wide pooling costs time and memory
             raise InvalidRequest(
                 f"{name} is {value}; a slot has {capacity} entries; send at most that, or start with a larger budget",
                 name,
             )
+    base = replace(default, budget=None) if body.kv_policy == "full" else default
+    return changed(base, given)

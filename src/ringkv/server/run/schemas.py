@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
-from ringkv.plan.kv_settings import PER_REQUEST, Setting
+from ringkv.plan.kv_settings import PER_REQUEST
 
 INT64 = 2**63 - 1  # messages to the engine hold integers of 64 bits
 
@@ -21,14 +21,13 @@ SPANS = list[Annotated[tuple[Int64, Int64], Field(strict=False)]]
 TYPES: dict[type, Any] = {int: Int64, float: float, str: str, bool: bool, tuple: SPANS}
 
 
-def _kv_field(setting: Setting) -> Any:
-    return TYPES[setting.kind] | None, Field(default=None, description=f"{setting.help}.")
-
-
 KVFields: type[BaseModel] = create_model(
     "KVFields",
     __config__=ConfigDict(extra="allow", strict=True),
-    **{name: _kv_field(setting) for name, setting in PER_REQUEST.items()},
+    **{
+        name: (TYPES[setting.kind] | None, Field(default=None, description=f"{setting.help}."))
+        for name, setting in PER_REQUEST.items()
+    },
 )
 
 Prompts = list[str] | list[list[int]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.server.run.admission import Admission
-from ringkv.server.run.channel import EngineChannel
+from ringkv.server.run.generation import EngineChannel
 from ringkv.server.run.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.guide_processes import GuideProcesses
@@ -26,17 +26,10 @@ class LoadedModel:
     kv_why: str = ""
 
 
-@dataclass(frozen=True)
-class Serving:
-    """names: the model's names; the first is its own, the others are aliases.
+@dataclass(frozen=True, kw_only=True)
+class Serving(LoadedModel):
+    """A model that is served. timeout: seconds that a request may take, at most; None if there is no limit."""
 
-    timeout: seconds that a request may take, at most; None if there is no limit.
-    """
-
-    engine: EngineChannel
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    names: tuple[str, ...]
     metrics: ModelMetrics
     created: int  # seconds since 1970
     guides: GuideProcesses
@@ -44,12 +37,12 @@ class Serving:
     timeout: float | None = None
 
     def name(self, requested: str | None) -> str:
-        """Return the model's name for a response: the requested one, or its own."""
+        """Return the model's name for a response: the requested name, or its first."""
         return requested or self.names[0]
 
 
 class Models:
-    """The models of a server, each with its engine. The first one takes requests that name no model."""
+    """The models of a server, each with its engine. The first model takes requests that name none."""
 
     def __init__(self, served: Sequence[Serving]) -> None:
         self._served = served
@@ -61,11 +54,6 @@ class Models:
     @property
     def names(self) -> Sequence[str]:
         return tuple(self._by_name)
-
-    @property
-    def longest_prompt(self) -> int:
-        """Tokens of the longest prompt that any of the models takes."""
-        return max(serving.engine.limits.longest_prompt for serving in self)
 
     def find(self, requested: str | None) -> Serving:
         """Return the model that a request names. Raises UnknownModel."""

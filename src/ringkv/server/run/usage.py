@@ -37,7 +37,7 @@ class UsageCounter:
             self._accepted += output.finish.usage.accepted_tokens
 
     def usage(self) -> dict[str, Any]:
-        """Return OpenAI's `usage` so far. `kv` sums the finished choices; it is absent until one is finished."""
+        """Return OpenAI's `usage` so far. `kv` sums the finished choices; it is absent until a choice is finished."""
         counts: dict[str, Any] = {
             "prompt_tokens": self._prompt,
             "completion_tokens": self._generated,
@@ -50,7 +50,7 @@ class UsageCounter:
                     "accepted_prediction_tokens": self._accepted,
                     "rejected_prediction_tokens": self._drafted - self._accepted,
                 }
-            counts["kv"] = reduce(_sum, (one.counts for one in self._kv))
+            counts["kv"] = reduce(_sum, (usage.counts for usage in self._kv))
         return counts
 
 

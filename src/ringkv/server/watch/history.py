@@ -38,16 +38,13 @@ class Totals:
 
     @classmethod
     def of(cls, serving: Serving) -> "Totals":
-        own, server, engine = serving.metrics, serving.metrics.server, serving.engine.metrics()
+        metrics, engine = serving.metrics, serving.engine.metrics()
         return cls(
+            **metrics.server.totals(),
             prompt_tokens=engine.prefilled,
-            output_tokens=own.times.tokens,
-            requests=server.requests,
-            invalid=server.invalid,
-            errors=server.errors,
-            rejected=server.rejections,
-            evicted=own.count("kv_evicted_tokens"),
-            cancelled=own.count("requests_cancelled"),
+            output_tokens=metrics.times.tokens,
+            evicted=metrics.count("kv_evicted_tokens"),
+            cancelled=metrics.count("requests_cancelled"),
             step=engine.step,
         )
 
@@ -64,7 +61,7 @@ class History:
         self._last = Totals.of(serving)
 
     def take(self) -> None:
-        """Add a point for the time since the last one."""
+        """Add a point for the time since the last point."""
         now, stats, taken = Totals.of(self._serving), self._serving.engine.stats(), self._serving.metrics.taken
         self._points.append(
             {

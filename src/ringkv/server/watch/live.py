@@ -5,7 +5,7 @@ those before it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from time import monotonic
@@ -35,7 +35,7 @@ class Live:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield `hello`, then a tick whenever something has changed, until `close`."""
-        yield named("hello", hello(self._serving, self._names))
+        yield event(hello(self._serving, self._names), "hello")
         with self._watching():
             seen = 0
             while not self._is_closed:
@@ -69,12 +69,12 @@ class Live:
     async def _post(self) -> None:
         """Post a tick whenever something has changed, and now and then if nothing has."""
         last: JSON = {}
-        at = 0.0
+        posted = 0.0
         while True:
             now, state = self._clock(), tick(self._serving)
-            if state != last or now - at >= AT_MOST:
-                last, at = state, now
-                self._latest, self._count = named("tick", {"t": round(now, 3), **state}), self._count + 1
+            if state != last or now - posted >= AT_MOST:
+                last, posted = state, now
+                self._latest, self._count = event({"t": round(now, 3), **state}, "tick"), self._count + 1
                 self._wake()
             await asyncio.sleep(EVERY)
 
@@ -130,11 +130,6 @@ def tick(serving: Serving) -> JSON:
 
 def _of_answer(state: JSON) -> JSON:
     return state | {"id": answer_of_request(state["id"])}
-
-
-def named(name: str, data: Mapping[str, Any]) -> bytes:
-    """Encode an event with a name."""
-    return f"event: {name}\n".encode() + event(data)
 
 
 def server_clock() -> Callable[[], float]:

@@ -31,8 +31,14 @@ def usable_id(sent: bytes | None) -> bytes | None:
 
 def described(scope: Scope, status: int, seconds: float) -> str:
     """Return a line like "POST /v1/completions 200 1,234 ms, 57 + 128 tokens, cancelled, key alice"."""
-    ending = f"{_tokens(scope)}{', cancelled' if _is_cancelled(scope, status) else ''}{_key(scope)}"
-    return f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms{ending}"
+    usage, key = _usage(scope), caller_of(scope).label
+    parts = (
+        f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms",
+        f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens" if usage else "",
+        "cancelled" if _is_cancelled(scope, status) else "",
+        f"key {key}" if key else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def described_as_json(scope: Scope, status: int, seconds: float) -> str:
@@ -69,15 +75,3 @@ def _is_cancelled(scope: Scope, status: int) -> bool:
 def _usage(scope: Scope) -> dict[str, int]:
     counter: UsageCounter | None = scope.get(USAGE_COUNTER)
     return counter.usage() if counter else {}
-
-
-def _tokens(scope: Scope) -> str:
-    """Return the token counts of the prompts and of the answers, or an empty string."""
-    usage = _usage(scope)
-    return f", {usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens" if usage else ""
-
-
-def _key(scope: Scope) -> str:
-    """Return the label of the request's API key, or an empty string."""
-    label = caller_of(scope).label
-    return f", key {label}" if label else ""

@@ -12,19 +12,19 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ringkv.base.errors import RingKVError
 from ringkv.base.version import VERSION
 from ringkv.server.protocol.errors import NOT_ANSWERED
 from ringkv.server.protocol.keys import caller_of
-from ringkv.server.protocol.scope import ARRIVED, MODEL, REQUEST_ID, TRACE_ID, USAGE_COUNTER
+from ringkv.server.protocol.scope import ARRIVED, MODEL, REQUEST_ID, STATUS, TRACE_ID, USAGE_COUNTER
 from ringkv.server.run.usage import UsageCounter
 from ringkv.server.watch.log import FAILED, Describe, described
-from ringkv.server.watch.observe import ENDPOINTS
+from ringkv.server.watch.observe import endpoint_of
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Tracer
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 DISABLED = "OTEL_SDK_DISABLED"
@@ -62,7 +62,7 @@ def wanted_endpoint(flag: str | None, environment: Mapping[str, str]) -> str | N
 
 @contextmanager
 def tracer_of(endpoint: str | None) -> Iterator["Tracer | None"]:
-    """Give a tracer that sends its spans to a collector over OTLP; send the last ones when the block ends.
+    """Give a tracer that sends its spans to a collector over OTLP; send the last spans when the block ends.
 
     Raises RingKVError if the packages are not installed.
     """
@@ -95,82 +95,53 @@ class Trace:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
             return await self._app(scope, receive, send)
-        status = NOT_ANSWERED
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with self._span(scope) as span:
-            try:
-                await self._app(scope, receive, watched)
-            finally:
-                span.set_attributes(self._attributes(scope, status))
-                _set_status(span, status)
-
-    @contextmanager
-    def _span(self, scope: Scope) -> Iterator["Span"]:
-        from opentelemetry.trace import SpanKind, format_trace_id
+        from opentelemetry.trace import SpanKind, Status, StatusCode, format_trace_id
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         parent = TraceContextTextMapPropagator().extract(sent)
         # Exceptions are not recorded: their text may quote a prompt.
         with self._tracer.start_as_current_span(
-            f"{scope['method']} {_route(scope)}",
+            f"{scope['method']} {endpoint_of(scope)}",
             parent,
             SpanKind.SERVER,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
             scope[TRACE_ID] = format_trace_id(span.get_span_context().trace_id)
-            yield span
-
-    def _attributes(self, scope: Scope, status: int) -> dict[str, Any]:
-        counter: UsageCounter | None = scope.get(USAGE_COUNTER)
-        generated = {} if counter is None else _generated(counter, scope[MODEL], scope[ARRIVED])
-        caller = caller_of(scope).label
-        return {
-            "http.request.method": scope["method"],
-            "http.route": _route(scope),
-            "http.response.status_code": status,
-            "ringkv.request_id": scope.get(REQUEST_ID, ""),
-            **({"ringkv.key": caller} if caller else {}),
-            **generated,
-        }
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                span.set_attributes(_attributes(scope))
+                if scope.get(STATUS, 0) >= FAILED:  # a client's error is no failure of the server
+                    span.set_status(Status(StatusCode.ERROR))
 
 
-def _route(scope: Scope) -> str:
-    return scope["path"] if scope["path"] in ENDPOINTS else "other"
+def _attributes(scope: Scope) -> dict[str, Any]:
+    """Return the attributes of a request that was answered. Times are in seconds.
 
-
-def _generated(counter: UsageCounter, model: str, arrived: float) -> dict[str, Any]:
-    """Return the attributes of a request that generates. Times are in seconds.
-
-    Names that OpenTelemetry's conventions for generative AI have are theirs.
+    Names that OpenTelemetry's conventions for HTTP and for generative AI have are theirs.
     """
-    usage, kv = counter.usage(), counter.usage().get("kv", {})
-    cached = usage.get("prompt_tokens_details", {}).get("cached_tokens")
-    first = None if counter.first_token is None else counter.first_token - arrived
-    found = {
-        "gen_ai.request.model": model,
-        "gen_ai.usage.input_tokens": usage["prompt_tokens"],
-        "gen_ai.usage.output_tokens": usage["completion_tokens"],
-        "ringkv.cached_tokens": cached,
-        "ringkv.seconds.total": perf_counter() - arrived,
-        "ringkv.seconds.first_token": first,
-        "ringkv.seconds.queue": counter.queue_seconds,
-        "ringkv.seconds.prefill": counter.prefill_seconds,
-        **{f"ringkv.kv.{name}": kv.get(name) for name in ("policy", "kept", "evicted", "ring_wraps")},
+    attributes = {
+        "http.request.method": scope["method"],
+        "http.route": endpoint_of(scope),
+        "http.response.status_code": scope.get(STATUS, NOT_ANSWERED),
+        "ringkv.request_id": scope.get(REQUEST_ID, ""),
+        "ringkv.key": caller_of(scope).label or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _set_status(span: "Span", status: int) -> None:
-    """Mark failures of the server; a client's error is not one."""
-    from opentelemetry.trace import Status, StatusCode
-
-    if status >= FAILED:
-        span.set_status(Status(StatusCode.ERROR))
+    counter: UsageCounter | None = scope.get(USAGE_COUNTER)
+    if counter is not None:
+        usage, first = counter.usage(), counter.first_token
+        kv = usage.get("kv", {})
+        attributes |= {
+            "gen_ai.request.model": scope[MODEL],
+            "gen_ai.usage.input_tokens": usage["prompt_tokens"],
+            "gen_ai.usage.output_tokens": usage["completion_tokens"],
+            "ringkv.cached_tokens": usage.get("prompt_tokens_details", {}).get("cached_tokens"),
+            "ringkv.seconds.total": perf_counter() - scope[ARRIVED],
+            "ringkv.seconds.first_token": None if first is None else first - scope[ARRIVED],
+            "ringkv.seconds.queue": counter.queue_seconds,
+            "ringkv.seconds.prefill": counter.prefill_seconds,
+            **{f"ringkv.kv.{name}": kv.get(name) for name in ("policy", "kept", "evicted", "ring_wraps")},
+        }
+    return {name: value for name, value in attributes.items() if value is not None}

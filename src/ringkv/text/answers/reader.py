@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ringkv.text.answers.parts import AnswerPart, Content
-from ringkv.text.answers.spans import MarkedSpan, unparsed
+from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan
 from ringkv.text.stop import pending
 
 
@@ -47,46 +46,39 @@ class Reader:
                 return
 
     def _outside(self) -> Iterator[AnswerPart]:
-        spans = self._candidates()
-        found = [(at, span) for span in spans if (at := self._held.find(span.begin)) >= 0]
-        found = [(at, span) for at, span in found if not span.at_start or not self._held[:at].strip()]
-        if not found:
+        spans = [span for span in self._spans if self._is_first or not span.at_start]
+        begins = [(start, span) for span in spans if (start := self._held.find(span.begin)) >= 0]
+        begins = [(start, span) for start, span in begins if not span.at_start or not self._held[:start].strip()]
+        if not begins:
             yield from self._show(len(self._held) - pending(self._held, [span.begin for span in spans]))
             return
-        at, span = min(found, key=lambda one: one[0])
-        yield from self._show(at)
+        start, span = min(begins, key=lambda begin: begin[0])
+        yield from self._show(start)
         self._held = self._held[len(span.begin) :]
         self._inside, self._is_first, self._strips = span, False, span.stream is not None
 
     def _within(self, span: MarkedSpan) -> Iterator[AnswerPart]:
-        at = self._held.find(span.end) if span.end else -1
-        if at < 0:
+        end = self._held.find(span.end) if span.end else -1
+        if end < 0:
             if span.stream is not None and (cut := len(self._held) - pending(self._held, [span.end])):
                 yield span.stream(self._take(cut))
             return
-        text = self._take(at)
+        text = self._take(end)
         self._take(len(span.end))
         self._inside, self._strips = None, True
-        yield from self._complete(span, text)
+        yield from self._parts(span, text, span.end)
 
-    def _complete(self, span: MarkedSpan, text: str) -> Sequence[AnswerPart]:
+    def _rest(self) -> Sequence[AnswerPart]:
+        text = self._take(len(self._held))
+        # A model may omit the last end mark.
+        return [Content(text)] if self._inside is None else self._parts(self._inside, text, "")
+
+    def _parts(self, span: MarkedSpan, text: str, end: str) -> Sequence[AnswerPart]:
+        """Return the parts of a span's text; an invalid span is content, with its marks."""
         if span.stream is not None:
             return [span.stream(text)] if text else []
         parts = span.parse(text)
-        return [unparsed(span, text)] if parts is None else parts
-
-    def _rest(self) -> Iterator[AnswerPart]:
-        text, span = self._take(len(self._held)), self._inside
-        if span is None:
-            yield Content(text)
-        elif span.stream is not None:
-            yield from [span.stream(text)] if text else []
-        else:
-            parts = span.parse(text)  # a model may omit the last end mark
-            yield from [Content(span.begin + text)] if parts is None else parts
-
-    def _candidates(self) -> list[MarkedSpan]:
-        return [span for span in self._spans if self._is_first or not span.at_start]
+        return [Content(span.begin + text + end)] if parts is None else parts
 
     def _show(self, count: int) -> Iterator[AnswerPart]:
         text = self._take(count)

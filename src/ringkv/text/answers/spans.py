@@ -6,9 +6,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ringkv.text.answers.parts import AnswerPart, Content, Reasoning, ToolCall
-
 THINK, END_OF_THINK = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Content:
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Text that the model marks as thinking, before its answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool. arguments: a JSON object, as text."""
+
+    name: str
+    arguments: str
+
+
+AnswerPart = Content | Reasoning | ToolCall
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,7 @@ def _call(value: Any, names: Collection[str]) -> ToolCall | None:
 
 
 def _object(value: Any) -> str | None:
-    """Return a JSON object, or the text of one, as text; None for anything else."""
+    """Return a JSON object, or its text, as text; None for anything else."""
     with suppress(ValueError, RecursionError):
         parsed = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
         return to_json(parsed) if isinstance(parsed, dict) else None
@@ -81,8 +102,3 @@ def to_json(value: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(value)
     return text
-
-
-def unparsed(span: MarkedSpan, text: str) -> Content:
-    """Return an invalid span as content, with its marks."""
-    return Content(span.begin + text + span.end)

@@ -1,4 +1,4 @@
-"""CallFormat: the syntax of a model's tool calls, and grammars that force one."""
+"""CallFormat: the syntax of a model's tool calls, and grammars that force a call."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence

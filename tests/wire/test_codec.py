@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.fuzz.channel import CODEC, mutated
 from bench.fuzz.channel import MESSAGES as VALID
-from bench.fuzz.channel import mutated
 from ringkv.base.engine import Limits
 from ringkv.base.events import Failed, Finished, KVUsage, Scored, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
@@ -17,8 +17,8 @@ from ringkv.base.messages import Cancel, EngineMetrics, Events, Fatal, Progress,
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SELECTORS, ExpectedAttention, KeyDiff, SnapKV
-from ringkv.worker.codec import decode, encode
 
+decode, encode = CODEC.decode, CODEC.encode
 _KINDS = {type(message).__name__ for message in VALID}
 SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
