@@ -11,7 +11,7 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
 from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
-from ringkv.models.layer import RopeConfig, RopeKind
+from ringkv.models.layer import Attention, FeedForward, Norm, RopeConfig, RopeKind
 from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
 
@@ -96,13 +96,22 @@ def _refuse_dual_chunks(raw: Raw) -> None:
         )
 
 
+Fields = Mapping[str, Any]
+
+
 def common(
-    raw: Raw, generation: Raw, architecture: str, *, kv_heads: int | None = None, head_dim: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of `ModelConfig` that every family reads in the same way; not `rope` and `sliding`.
+    raw: Raw,
+    generation: Raw,
+    architecture: str,
+    *,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    offset: float = 0.0,
+) -> Fields:
+    """Return the number of layers, and the fields of `ModelConfig` that every family reads in the same way.
 
     kv_heads, head_dim: defaults if config.json leaves them out. None is the number of query heads, and hidden_size /
-    heads.
+    heads. offset: of norms.
     """
     hidden, heads = count(raw, "hidden_size"), count(raw, "num_attention_heads")
     fields = {
@@ -114,7 +123,7 @@ def common(
         "num_heads": heads,
         "num_kv_heads": count(raw, "num_key_value_heads", kv_heads or heads),
         "head_dim": count(raw, "head_dim", head_dim or hidden // heads),
-        "rms_norm_eps": decimal(raw, "rms_norm_eps", 1e-6),
+        "norm": Norm(decimal(raw, "rms_norm_eps", 1e-6), offset),
         "context": count(raw, "max_position_embeddings"),
         "tied_embeddings": flag(raw, "tie_word_embeddings"),
         "eos_ids": ids((raw, "eos_token_id"), (generation, "eos_token_id")),
@@ -123,6 +132,16 @@ def common(
     }
     _check_shapes(fields)
     return fields
+
+
+def attention(fields: Fields, **more: Any) -> Attention:
+    """Return grouped-query attention of these sizes. more: further fields of `Attention`."""
+    return Attention(*(fields[name] for name in ("hidden_size", "num_heads", "num_kv_heads", "head_dim")), **more)
+
+
+def feed_forward(fields: Fields, **more: Any) -> FeedForward:
+    """Return a feed-forward of these sizes. more: further fields of `FeedForward`."""
+    return FeedForward(fields["hidden_size"], fields["intermediate_size"], **more)
 
 
 def sliding(raw: Raw, window: int | None, default: Callable[[int], bool]) -> Sliding | None:
@@ -278,7 +297,7 @@ _USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
 }
 
 
-def _check_shapes(fields: Mapping[str, Any]) -> None:
+def _check_shapes(fields: Fields) -> None:
     heads, kv_heads, head_dim = fields["num_heads"], fields["num_kv_heads"], fields["head_dim"]
     if heads % kv_heads:
         raise BadWeights(
