@@ -23,12 +23,9 @@ from ringkv.kernels.norm import RMSNorm, unweighted_norm, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
-from ringkv.models.experts import Experts, StackedExperts
-from ringkv.models.gaussian_top_k import GaussianTopK
+from ringkv.models.experts import Experts, ParallelExperts, StackedExperts
 from ringkv.models.latent import LATENT_EPS, LatentAttention
-from ringkv.models.layer import Attention, FeedForward, Layer, Norm
-from ringkv.models.parallel_blocks import parallel_experts
-from ringkv.models.parallel_experts import ParallelExperts
+from ringkv.models.layer import Attention, FeedForward, GaussianTopK, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
 
 NamedWeights = Mapping[str, Tensor]
@@ -156,12 +153,28 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     return experts(x, chosen, found.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
 
 
+def _parallel_experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
+    """Return the sum of both feed-forwards of x [N, hidden], each normalised."""
+    block, norm = layer.feed_forward, layer.norm
+    assert isinstance(block, ParallelExperts)
+    assert residual is None, "a norm follows the sum"
+    logits = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
+    found = route(logits * x.shape[-1] ** -0.5, None, block.router)
+    factors = found.weights * weights["router_factors"][found.experts]
+    matrices = weights["experts_gate_up"], weights["experts_down"]
+    stack, before = ExpertStack(*matrices, block.router.experts, block.activation), weights["experts_norm"]
+    sparse = experts(x, found.experts, factors, stack, torch.zeros_like(x), RMSNorm(before, norm.eps, norm.offset))
+    outs = (_gated(layer, x, weights, None), "dense_out_norm"), (sparse, "experts_out_norm")
+    dense, sparse = (wide_norm(out, weights[name], norm.eps, norm.offset) for out, name in outs)
+    return (dense + sparse).to(x.dtype)
+
+
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
     FeedForward: _gated,
     GaussianTopK: _gaussian_top_k,
     Experts: _experts,
     StackedExperts: _experts,
-    ParallelExperts: parallel_experts,
+    ParallelExperts: _parallel_experts,
 }
 
 

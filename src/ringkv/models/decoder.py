@@ -20,8 +20,7 @@ from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
-from ringkv.models.rope import frequencies
-from ringkv.models.rotary import Rotation, rotate, rotation
+from ringkv.models.rotary import Rotation, frequencies, rotate, rotation
 
 
 class Decoder:

@@ -5,10 +5,12 @@
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.ranks import AttentionParallel, Exchange, Rank
+from ringkv.models.latent import LatentAttention
 from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
@@ -168,30 +170,29 @@ class FeedForward:
         return replace(self, intermediate=len(rank.elements(self.intermediate)))
 
 
-class AttentionBlock(Protocol):
-    """What stands before feed-forward: `Attention`, or another kind."""
+@dataclass(frozen=True)
+class GaussianTopK(FeedForward):
+    """A feed-forward with activation sparsity by statistical top-k (Gemma 3n).
+
+    Gates below the mean plus a number of standard deviations become zero. If gates are normally distributed, these are
+    the part `sparsity` of them, above 0 and below 1 (Spark Transformer, arXiv 2506.06644).
+    """
+
+    sparsity: float = 0.5
 
     @property
-    def hidden(self) -> int:
-        """Elements of a token."""
-
-    @property
-    def queries(self) -> int:
-        """Query heads per key-value head."""
-
-    @property
-    def cache(self) -> CacheSpec:
-        """What one token stores in a cache."""
+    def deviations(self) -> float:
+        """Standard deviations above the mean below which gates become zero."""
+        return NormalDist().inv_cdf(self.sparsity)
 
     def weights(self, prefix: str) -> Declared:
-        """Declare the weights of the checkpoint's layer `prefix`."""
-
-    def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
-        """Return what a rank computes."""
+        """Declare gate and up as one plain matrix: gates are compared with each other before they multiply ups."""
+        declared = super().weights(prefix)
+        return {**declared, "gate_up": declared["gate_up"]._replace(pack="matrix")}
 
 
 class FeedForwardBlock(Protocol):
-    """What stands behind attention: `FeedForward`, or a mixture of experts."""
+    """What stands behind attention: a `FeedForward`, or a mixture of experts."""
 
     @property
     def activation(self) -> Activation:
@@ -229,7 +230,7 @@ class Layer:
     what each block computes.
     """
 
-    attention: AttentionBlock
+    attention: Attention | LatentAttention
     feed_forward: FeedForwardBlock
     norm: Norm
     rope: RopeConfig | None

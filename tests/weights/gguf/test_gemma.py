@@ -8,7 +8,7 @@ import pytest
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.config import parse_config
-from ringkv.models.gaussian_top_k import GaussianTopK
+from ringkv.models.layer import GaussianTopK
 from ringkv.weights.gguf.config import config_json
 from ringkv.weights.gguf.file import GGUF
 from tests.weights.tiny_gguf import write_header

@@ -12,8 +12,7 @@ from ringkv.models.base import Change, ModelConfig
 from ringkv.models.families.gemma3 import GELU, ropes
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
-from ringkv.models.gaussian_top_k import GaussianTopK
-from ringkv.models.layer import SANDWICH
+from ringkv.models.layer import SANDWICH, GaussianTopK
 from ringkv.models.reading import attention, common, feed_forward, refuse, sliding
 
 PERIOD = 5  # every fifth layer is global if config.json leaves layer_types out

@@ -12,12 +12,12 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.router import Router
 from ringkv.base.shown import shown_names
 from ringkv.models.base import Change, ModelConfig
+from ringkv.models.experts import ParallelExperts
 from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, count, flag, optional_count, table, texts, with_defaults
 from ringkv.models.layer import SANDWICH, FeedForward, FeedForwardBlock
-from ringkv.models.parallel_experts import ParallelExperts
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.reading import Refusal, attention, common, refuse, rope_of, sliding
 
