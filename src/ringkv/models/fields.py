@@ -3,14 +3,30 @@
 A file from the internet may have any type in any place. Each function raises BadWeights that names field and value.
 """
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 
 Raw = Mapping[str, Any]
 """A parsed JSON object."""
+
+
+class Refusal(NamedTuple):
+    """A setting that must be absent, or have a value that changes nothing or is supported."""
+
+    setting: str
+    is_harmless: Callable[[Any], bool]
+    supported: str
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a value is harmless; one of another type than the setting has is not."""
+        try:
+            return self.is_harmless(value)
+        except (TypeError, AttributeError, KeyError):
+            return False
+
 
 LARGEST = {  # far beyond published models, and small enough that sizes of a model stay below 2 ** 63
     "num_hidden_layers": 2048,

@@ -5,12 +5,12 @@ A setting that is not implemented is refused by name, because a model that ignor
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
-from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
+from ringkv.models.fields import Raw, Refusal, count, decimal, decimals, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import Attention, FeedForward, Norm, RopeConfig, RopeKind
 from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
@@ -20,14 +20,6 @@ WINDOW = 4096
 
 ORIGINAL, PARTIAL = "original_max_position_embeddings", "partial_rotary_factor"
 OLDER_NAMES: Mapping[str, str] = {"su": "longrope"}
-
-
-class Refusal(NamedTuple):
-    """One setting that must be absent or harmless."""
-
-    setting: str
-    is_harmless: Callable[[Any], bool]
-    supported: str
 
 
 def _is_empty(value: Any) -> bool:
@@ -67,21 +59,14 @@ FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "ful
 
 def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> None:
     """Raise UnsupportedModel for a setting in `refusals`, or in REFUSALS if the family has not `supported` it."""
-    for refusal in (*(one for one in REFUSALS if one.setting not in supported), *refusals):
-        if not _is_harmless(refusal, raw.get(refusal.setting)):
+    for refusal in (*(refusal for refusal in REFUSALS if refusal.setting not in supported), *refusals):
+        if not refusal.allows(raw.get(refusal.setting)):
             raise UnsupportedModel(
                 f"{refusal.setting} {shown(raw.get(refusal.setting))} is not implemented; "
                 f"ringkv supports {refusal.supported}"
             )
     refuse_quantization(raw)
     _refuse_dual_chunks(raw)
-
-
-def _is_harmless(refusal: Refusal, value: Any) -> bool:
-    try:
-        return refusal.is_harmless(value)
-    except (TypeError, AttributeError):  # a value of another type than the setting has
-        return False
 
 
 def _refuse_dual_chunks(raw: Raw) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 from ringkv.models.base import ModelConfig, decoder
-from ringkv.models.fields import Raw, count, decimal, flag, table, with_defaults
+from ringkv.models.fields import Raw, Refusal, count, decimal, flag, table, with_defaults
 from ringkv.models.layer import SANDWICH, Layer, RopeConfig
-from ringkv.models.reading import WINDOW, Refusal, attention, common, feed_forward, refuse, rope_of, sliding
+from ringkv.models.reading import WINDOW, attention, common, feed_forward, refuse, rope_of, sliding
 
 GELU = tuple(
     Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")

@@ -16,10 +16,10 @@ from ringkv.models.experts import ParallelExperts
 from ringkv.models.families.gemma3 import GELU
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
-from ringkv.models.fields import Raw, count, flag, optional_count, table, texts, with_defaults
+from ringkv.models.fields import Raw, Refusal, count, flag, optional_count, table, texts, with_defaults
 from ringkv.models.layer import SANDWICH, FeedForward, FeedForwardBlock
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
-from ringkv.models.reading import Refusal, attention, common, refuse, rope_of, sliding
+from ringkv.models.reading import attention, common, refuse, rope_of, sliding
 
 CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")
 HEADS, WIDTH = "num_key_value_heads", "head_dim"

@@ -3,9 +3,9 @@
 from ringkv.models.base import ModelConfig, decoder
 from ringkv.models.experts import StackedExperts
 from ringkv.models.families.routers import EXPERTS, router
-from ringkv.models.fields import Raw, flag
+from ringkv.models.fields import Raw, Refusal, flag
 from ringkv.models.layer import Layer
-from ringkv.models.reading import SILU, Refusal, attention, common, refuse, rope, sliding, window
+from ringkv.models.reading import SILU, attention, common, refuse, rope, sliding, window
 
 ROPES = ("rope_parameters", "rope_scaling")
 CLAMPED = (

@@ -4,9 +4,9 @@ Granite 4's dense models are of a hybrid family: attention in every layer, and t
 """
 
 from ringkv.models.base import ModelConfig, decoder
-from ringkv.models.fields import Raw, count, decimal, flag
+from ringkv.models.fields import Raw, Refusal, count, decimal, flag
 from ringkv.models.layer import Layer
-from ringkv.models.reading import FULL, SILU, Refusal, attention, common, feed_forward, refuse, rope
+from ringkv.models.reading import FULL, SILU, attention, common, feed_forward, refuse, rope
 
 HYBRID = "GraniteMoeHybridForCausalLM"
 FACTORS = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")

@@ -14,13 +14,12 @@ from ringkv.models.base import ModelConfig, decoder
 from ringkv.models.experts import Experts
 from ringkv.models.families.llama import kv_source
 from ringkv.models.families.routers import EXPERTS, checked
-from ringkv.models.fields import Raw, count, decimal, flag, table
+from ringkv.models.fields import Raw, Refusal, count, decimal, flag, table
 from ringkv.models.layer import Layer, RopeConfig
 from ringkv.models.reading import (
     FULL,
     SILU,
     Fields,
-    Refusal,
     attention,
     common,
     feed_forward,

@@ -6,9 +6,9 @@ Attention, arXiv 2405.12981).
 
 from ringkv.base.errors import BadWeights
 from ringkv.models.base import Change, ModelConfig, decoder
-from ringkv.models.fields import Raw, count, flag
+from ringkv.models.fields import Raw, Refusal, count, flag
 from ringkv.models.layer import Layer
-from ringkv.models.reading import FULL, SILU, Refusal, attention, common, feed_forward, refuse, refuse_window, rope
+from ringkv.models.reading import FULL, SILU, attention, common, feed_forward, refuse, refuse_window, rope
 
 LISTED = ("no_rope_layers", "no_rope_layer_interval")
 PERIOD = 4  # no_rope_layer_interval if config.json leaves it out

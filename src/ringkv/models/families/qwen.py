@@ -3,9 +3,9 @@
 from ringkv.models.base import ModelConfig, Sliding, decoder
 from ringkv.models.experts import Experts
 from ringkv.models.families.routers import EXPERTS, dense_layers, router
-from ringkv.models.fields import Raw, count, flag
+from ringkv.models.fields import Raw, Refusal, count, flag
 from ringkv.models.layer import FeedForward, Layer
-from ringkv.models.reading import SILU, Refusal, attention, common, feed_forward, refuse, rope, sliding, window
+from ringkv.models.reading import SILU, attention, common, feed_forward, refuse, rope, sliding, window
 
 FIRST_LOCAL = 28  # max_window_layers if config.json leaves it out
 BIAS = Refusal("qkv_bias", lambda v: v in (None, True), "biases on queries, keys and values")
