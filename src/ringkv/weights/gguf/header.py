@@ -11,7 +11,7 @@ Each length is compared with the bytes that are left before anything is read or 
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -205,7 +205,7 @@ def _placed(declared: list[_Declared], alignment: int, header: int, size: int) -
 def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    what, types = f"tensor {shown_names([tensor.name])}", dict(_types(GGMLQuantizationType))
+    what, types = f"tensor {shown_names([tensor.name])}", {int(kind): kind for kind in GGMLQuantizationType}
     if tensor.type not in types:
         raise _Unsupported(
             f"has {what} of type {tensor.type}, which the installed package `gguf` does not know; "
@@ -219,7 +219,3 @@ def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
     if first + length > size:
         raise _Corrupt(f"{what} has {length:,} bytes from {first:,} on")
     return TensorPlace(tensor.name, types[tensor.type], tuple(reversed(tensor.sizes)), first, length)
-
-
-def _types(kinds: Any) -> Iterator[tuple[int, Any]]:
-    return ((int(kind), kind) for kind in kinds)
