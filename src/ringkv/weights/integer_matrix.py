@@ -1,6 +1,6 @@
 """IntegerMatrix: a matrix of integers whose groups of a row share a scale and a zero: weight = scale * (q - zero).
 
-Any rows and columns of a matrix can be read, as elements, four-bit groups or 8-bit rows, so ranks read only their slices.
+Any rows and columns can be read, as elements, four-bit groups or 8-bit rows, so ranks read their slices only.
 In groups, a zero becomes a minimum, -scale * zero in float16. `quantisers` has the layouts of checkpoints.
 """
 
