@@ -5,6 +5,7 @@ calls. So the RMSNorm before it, and the bias, gate or residual after it, are pa
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -122,22 +123,12 @@ def _float32_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias
 
 
-def _shape(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    norm: Tensor | None,
-    eps: float,
-    residual: Tensor | None,
-    dtype: torch.dtype,
-    offset: float,
-) -> Tensor:
+def _shape(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    *_, dtype, _ = others
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N, dtype=dtype)
 
 
-def _gated_shape(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor | None, eps: float, activation: str, offset: float
-) -> Tensor:
+def _gated_shape(x: Tensor, weight: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N // 2)
 
 

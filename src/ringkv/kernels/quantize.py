@@ -96,7 +96,11 @@ def groups_of(weight: Tensor) -> Int4Groups:
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
-    """Invert `pack_int4` except for rounding: float32 [out, in]. Products of many rows round it to bfloat16."""
+    """Invert `pack_int4` except for rounding: float32 [out, in]. Products of many rows round it to bfloat16.
+
+    The lines of w4a8 and w4a4 have more dimensions.
+    """
+    packed = packed.flatten(3)
     scale, minimum = (_broadcastable(packed[:, :, 0].unflatten(-1, (2, -1))[:, :, i]) for i in range(2))
     words: Tensor = packed[:, :, 1:].unflatten(-1, (PANEL_N, 4)).transpose(-1, -2)  # [S, K, 4 lines, 4 bytes, 16 words]
     q = torch.stack((words & 15, words >> 4), dim=-2).reshape(*packed.shape[:2], PANEL_N, PANEL_N, 2)

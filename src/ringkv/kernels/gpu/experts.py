@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.gpu.activations import ACTIVATIONS
-from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
+from ringkv.kernels.gpu.expert_products import down_tile, gated_tile, sum_experts
 from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.sort_by_expert import sort_by_expert
-from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import chip
 
 SUM_COLUMNS = 512  # elements that one program of the sum adds
