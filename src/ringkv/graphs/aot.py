@@ -15,9 +15,10 @@ import subprocess
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,12 +78,19 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
-        with _quiet(), _environment(**self._variables(scratch)), _headers_in(self.folder.parent / "inductor"):
-            example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
-            shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
-            exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
-            package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
-            _unpack(Path(package), into)
+        headers = str(self.folder.parent / "inductor" / "precompiled_headers")
+        with _quiet(), _replaced(os.environ, **self._variables(scratch)):
+            from torch._inductor import codecache  # reads the environment
+
+            # Its own choice for precompiled headers is a folder in /tmp, where somebody else's could be already.
+            with _replaced(vars(codecache), _HEADER_DIR=headers):
+                example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
+                shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
+                exported = torch.export.export(
+                    _Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes
+                )
+                package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
+                _unpack(Path(package), into)
 
     def _variables(self, work: str) -> dict[str, str]:
         """Return the compiler and the folders that it writes to: `work`, and Inductor's own cache beside our folder."""
@@ -168,32 +176,16 @@ def _version(compiler: str) -> str:
 
 
 @contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _replaced(values: MutableMapping[str, Any], **others: Any) -> Iterator[None]:
+    """Replace some values of a mapping, and put them back at the end."""
+    before = {name: values[name] for name in others if name in values}
+    values.update(others)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _headers_in(folder: Path) -> Iterator[None]:
-    """Let Inductor keep the headers that it precompiles in this folder.
-
-    Its own choice is a folder in /tmp, where somebody else's headers could be already.
-    """
-    from torch._inductor import codecache
-
-    before, codecache._HEADER_DIR = codecache._HEADER_DIR, str(folder / "precompiled_headers")
-    try:
-        yield
-    finally:
-        codecache._HEADER_DIR = before
+        for name in others:
+            del values[name]
+        values.update(before)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ class Int4Groups(NamedTuple):
 
     def chunk(self, count: int) -> list["Int4Groups"]:
         """Split by rows."""
-        return [Int4Groups(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+        return chunks(self, count)
 
 
 class Int8Rows(NamedTuple):
@@ -41,15 +41,23 @@ class Int8Rows(NamedTuple):
 
     def chunk(self, count: int) -> list["Int8Rows"]:
         """Split by rows."""
-        return [Int8Rows(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+        return chunks(self, count)
 
 
-Quantised = TypeVar("Quantised", Int4Groups, Int8Rows)
+Quantised = TypeVar("Quantised", bound=tuple[Tensor | None, ...])
+"""A matrix of a NamedTuple of this module, or of `byte_groups`: tensors, of which some may be None."""
 
 
-def stacked(parts: Sequence[Quantised]) -> Quantised:
-    """Concatenate matrices along their rows."""
-    return type(parts[0])(*(torch.cat(one) for one in zip(*parts, strict=True)))
+def chunks(matrix: Quantised, count: int) -> list[Quantised]:
+    """Split a matrix by rows."""
+    parts = ([None] * count if part is None else part.chunk(count) for part in matrix)
+    return [type(matrix)(*some) for some in zip(*parts, strict=True)]
+
+
+def stacked(matrices: Sequence[Quantised]) -> Quantised:
+    """Concatenate matrices along their rows. A part is None in all of them or in none."""
+    parts = zip(*matrices, strict=True)
+    return type(matrices[0])(*(None if some[0] is None else torch.cat(some) for some in parts))
 
 
 def pack_int8(weight: Tensor | Int8Rows) -> Tensor:

@@ -16,8 +16,8 @@ from ringkv.kernels.quantize import Int4Groups, Int8Rows
 from ringkv.weights import fp8, mxfp4
 from ringkv.weights.files import INDEX
 from ringkv.weights.fp8 import FP8, SCALES
-from ringkv.weights.group_file import GroupFile, byte_groups, divided, int4_groups
-from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
+from ringkv.weights.group_file import GroupFile, divided, int4_groups
+from ringkv.weights.group_layout import GROUP, INT4, INT8
 from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.mxfp4 import ROWS, dequantised
 from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
@@ -35,14 +35,11 @@ def open_checkpoint(directory: Path) -> "Checkpoint":
     Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
     """
     files = open_files(directory)
-    groups, byte_groups = (_group_file(directory, layout) for layout in (INT4, INT8))
-    return Checkpoint(files, groups, byte_groups, integer_matrices(directory, files))
-
-
-def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
-    path = directory / layout.file
-    is_there = not (directory / INDEX).is_file() and path.is_file()
-    return GroupFile(open_file(path), layout) if is_there else None
+    groups: list[GroupFile | None] = [None, None]
+    if not (directory / INDEX).is_file():
+        paths = ((directory / layout.file, layout) for layout in (INT4, INT8))
+        groups = [GroupFile(open_file(path), layout) if path.is_file() else None for path, layout in paths]
+    return Checkpoint(files, *groups, integers=integer_matrices(directory, files))
 
 
 class Checkpoint:
@@ -154,7 +151,7 @@ class Checkpoint:
         if stack is not None and self._is_mxfp4(name):
             return self._mxfp4_groups(name, rows, columns, stack)
         parts = self._byte_groups.read(name, rows, columns) if self._byte_groups else None
-        return None if parts is None else byte_groups(*parts)
+        return None if parts is None else ByteGroups(*parts)
 
     def has_byte_groups(self, name: str) -> bool:
         """Return whether a matrix is stored in groups of 5 to 8 bits, or in MXFP4."""

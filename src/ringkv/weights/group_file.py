@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
-from ringkv.kernels.byte_groups import ByteGroups, Minimums
 from ringkv.kernels.quantize import Int4Groups
 from ringkv.weights.group_layout import GROUP, Layout
 
@@ -77,11 +76,6 @@ class GroupFile:
 def int4_groups(pairs: Tensor, scale: Tensor, minimum: Tensor) -> Int4Groups:
     """Return a matrix of its parts in an int4 file, whose bytes have two elements each."""
     return Int4Groups(torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum)
-
-
-def byte_groups(q: Tensor, scale: Tensor, multiple: Tensor, *least: Tensor) -> ByteGroups:
-    """Return a matrix of its parts in an int8 file."""
-    return ByteGroups(q, scale, multiple, Minimums(*least) if least else None)
 
 
 def divided(columns: slice, by: int) -> slice | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
-from ringkv.kernels.byte_groups import HALF, ByteGroups, Minimums
+from ringkv.kernels.byte_groups import HALF, ByteGroups
 from ringkv.kernels.packing import BLOCK_K
 from ringkv.kernels.quantize import Int4Groups, Int8Rows
 
@@ -158,8 +158,8 @@ class IntegerMatrix(ABC):
             return None
         scale, zero = scales[:, group_of].half(), zeros[:, group_of].to(torch.int8)
         q = self._signed(self.values(rows, columns).to(torch.int16)).to(torch.int8)
-        minimums = Minimums(-scale, zero) if zero.any() else None
-        return ByteGroups(q, scale, torch.ones(len(q), q.shape[1] // HALF, dtype=torch.int8), minimums)
+        minimums = (-scale, zero) if zero.any() else ()
+        return ByteGroups(q, scale, torch.ones(len(q), q.shape[1] // HALF, dtype=torch.int8), *minimums)
 
     @property
     def _has_blocks(self) -> bool:

@@ -15,7 +15,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.byte_groups import ByteGroups, Minimums
+from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
 from ringkv.plan.footprint import weight_bytes
 from ringkv.plan.report import PlanRequest, find_shape, report
@@ -44,8 +44,7 @@ def blocks(kind: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("form", ["int8-groups", "int8-groups-a8"])
 def test_a_packed_matrix_has_exactly_the_values_of_its_blocks(kind: str, form: str) -> None:
     rows = blocks(kind)
-    q, scale, multiple, *least = (torch.from_numpy(one.copy()) for one in split(kind, rows))
-    groups = ByteGroups(q, scale, multiple, Minimums(*least) if least else None)
+    groups = ByteGroups(*(torch.from_numpy(part.copy()) for part in split(kind, rows)))
     assert torch.equal(unpack(FORMATS[form].pack(groups)), torch.from_numpy(dequantize(rows, Type[kind])))
 
 
