@@ -117,7 +117,7 @@ def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
 
 def _line(halves: Tensor, *each: Tensor) -> Tensor:
     """Return a line of each block, int8 [S, K, 64], of values [out, K]: float16 and twice int8."""
-    parts = [by_panel(one).view(torch.int8).flatten(2) for one in (halves, *each)]
+    parts = [by_panel(values).view(torch.int8).flatten(2) for values in (halves, *each)]
     return torch.cat(parts, dim=2)
 
 

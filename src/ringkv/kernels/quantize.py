@@ -94,7 +94,7 @@ def pack_int4(weight: Tensor | Int4Groups) -> Tensor:
     q, scale, minimum = weight if isinstance(weight, Int4Groups) else groups_of(weight)
     words = pack(q).unflatten(2, (4, 4)).flatten(-2).unflatten(-1, (2, PANEL_N))
     lines = (words[..., 0, :] | words[..., 1, :] << 4).transpose(-1, -2).flatten(2).unflatten(2, (4, LINE))
-    header = torch.stack([by_panel(one) for one in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
+    header = torch.stack([by_panel(half) for half in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
     return torch.cat((header[:, :, None], lines), dim=2)
 
 

@@ -136,15 +136,15 @@ class ModelConfig:
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
         """Layers with the same cache layout and format, whatever their kinds; those with a sliding window come last."""
-        found: dict[LayerGroup, list[int]] = {}
+        indices: dict[LayerGroup, list[int]] = {}
         cached = {}
         for kind in self.layers:
             layer = self.computed(kind)
             cached[kind] = LayerGroup((), layer.attention.cache, layer.attention.queries, layer.window)
         for index, (kind, source) in enumerate(zip(self.kinds, self.kv_source, strict=True)):
             if source == index:
-                found.setdefault(cached[kind], []).append(index)
-        groups = (group._replace(layers=tuple(layers)) for group, layers in found.items())
+                indices.setdefault(cached[kind], []).append(index)
+        groups = (group._replace(layers=tuple(layers)) for group, layers in indices.items())
         ordered = sorted(groups, key=lambda group: group.window is not None)
         return in_formats(tuple(ordered), self.slots, self.num_layers)
 
@@ -152,12 +152,12 @@ class ModelConfig:
     def places(self) -> tuple[Place, ...]:
         """Where each layer's cache is."""
         rows, readers = places(self.groups), Counter[int]()
-        found = []
+        caches = []
         for source in self.kv_source:
             group, row = rows[source]
-            found.append(Place(group, row, readers[group]))
+            caches.append(Place(group, row, readers[group]))
             readers[group] += 1
-        return tuple(found)
+        return tuple(caches)
 
     @property
     def at(self) -> str:

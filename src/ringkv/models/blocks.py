@@ -100,7 +100,7 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     if block.query_rank:
         q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
     nope, rope_part = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
-    rotated, key = (rotate(one, angles, rope.interleaved) for one in (rope_part, key[:, None]))
+    rotated, key = (rotate(part, angles, rope.interleaved) for part in (rope_part, key[:, None]))
     query = torch.cat((nope, rotated), dim=-1)
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
@@ -140,17 +140,17 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     assert isinstance(block, Experts)
     bias = weights.get("router_bias")
     logits = linear(x, weights["router"], bias, before, norm.eps, dtype=torch.float32, offset=norm.offset)
-    found = route(logits, weights.get("router_correction"), block.router, gates=int(bool(block.shared_gate)))
+    routed = route(logits, weights.get("router_correction"), block.router, gates=int(bool(block.shared_gate)))
     rest = torch.zeros_like(x) if residual is None else residual
     if block.shared_gate:
-        rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
+        rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * routed.gates).to(x.dtype)
     elif block.shared:
         rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
     first, count = block.own or (0, block.router.experts)
-    chosen = found.experts - first if block.own else found.experts
+    chosen = routed.experts - first if block.own else routed.experts
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
     stack = ExpertStack(weights["experts_gate_up"], weights["experts_down"], count, block.activation, *biases)
-    return experts(x, chosen, found.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
+    return experts(x, chosen, routed.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
 
 
 def _parallel_experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
@@ -159,11 +159,11 @@ def _parallel_experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: 
     assert isinstance(block, ParallelExperts)
     assert residual is None, "a norm follows the sum"
     logits = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
-    found = route(logits * x.shape[-1] ** -0.5, None, block.router)
-    factors = found.weights * weights["router_factors"][found.experts]
+    routed = route(logits * x.shape[-1] ** -0.5, None, block.router)
+    factors = routed.weights * weights["router_factors"][routed.experts]
     matrices = weights["experts_gate_up"], weights["experts_down"]
     stack, before = ExpertStack(*matrices, block.router.experts, block.activation), weights["experts_norm"]
-    sparse = experts(x, found.experts, factors, stack, torch.zeros_like(x), RMSNorm(before, norm.eps, norm.offset))
+    sparse = experts(x, routed.experts, factors, stack, torch.zeros_like(x), RMSNorm(before, norm.eps, norm.offset))
     outs = (_gated(layer, x, weights, None), "dense_out_norm"), (sparse, "experts_out_norm")
     dense, sparse = (wide_norm(out, weights[name], norm.eps, norm.offset) for out, name in outs)
     return (dense + sparse).to(x.dtype)

@@ -99,7 +99,7 @@ def decimals(raw: Raw, key: str) -> tuple[float, ...]:
     value = raw.get(key)
     if not isinstance(value, list) or not 0 < len(value) <= MOST_DECIMALS:
         _refuse(key, value, "a list of numbers is needed")
-    return tuple(decimal({key: one}, key, None) for one in value)
+    return tuple(decimal({key: number}, key, None) for number in value)
 
 
 def flag(raw: Raw, key: str, default: bool = False) -> bool:
@@ -121,15 +121,14 @@ def table(raw: Raw, key: str) -> Raw:
 def texts(raw: Raw, key: str) -> list[str]:
     """Return a list of strings, empty if the file has none."""
     value = raw.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         _refuse(key, value, "a list of strings is needed")
     return value
 
 
 def ids(*files: tuple[Raw, str]) -> tuple[int, ...]:
     """Return the token ids of a field in several files, each once; some files have null or -1 for none."""
-    found = [id for raw, key in files for id in _ids(raw, key)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(id for raw, key in files for id in _ids(raw, key)))
 
 
 def _ids(raw: Raw, key: str) -> list[int]:

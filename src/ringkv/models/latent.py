@@ -69,7 +69,7 @@ class LatentAttention:
     def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
         """Return the heads that a rank computes. It stages all latents, and has those of all slots or of its own."""
         every = (Rank(index, rank.count) for index in range(rank.count))
-        shares = tuple(len(one.heads(self.heads)) for one in every) if parallel == "slots" else ()
+        shares = tuple(len(part.heads(self.heads)) for part in every) if parallel == "slots" else ()
         return replace(self, heads=len(rank.heads(self.heads)), shares=shares)
 
     def _queries(self, at: str) -> Declared:

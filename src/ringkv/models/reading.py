@@ -196,7 +196,7 @@ def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -
         )
     width = None if kind == "proportional" else _rotated(raw, given, fraction)
     # A base of 1 rotates nothing, and YaRN divides by its logarithm. Some files have 0 for the default.
-    theta = decimal(next((one for one in (given, raw) if one.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
+    theta = decimal(next((file for file in (given, raw) if file.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
     if kind == "default":
         return RopeConfig(theta, width=width)
     original = count(raw, ORIGINAL, count(given, ORIGINAL, count(raw, "max_position_embeddings")))

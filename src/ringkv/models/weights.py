@@ -130,7 +130,7 @@ class Weight(NamedTuple):
 
     def _some(self, span: range) -> "Weight":
         """Return these of the matrices."""
-        parts = tuple(part for one in self.each[span.start : span.stop] for part in one.parts)
+        parts = tuple(part for matrix in self.each[span.start : span.stop] for part in matrix.parts)
         chosen = None if self.chosen is None else min(self.chosen, len(span))
         return self._replace(parts=parts, matrices=len(span), chosen=chosen)
 

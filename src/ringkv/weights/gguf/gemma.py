@@ -164,8 +164,8 @@ def _by_type(gguf: GGUF, key: str, types: list[bool], default: int) -> tuple[int
 
 def _types(gguf: GGUF) -> list[bool]:
     """Return for each layer whether it has a sliding window."""
-    found = window_settings(gguf, GEMMA4_WINDOWS).get("layer_types", ["full_attention"] * layer_count(gguf))
-    return [one == "sliding_attention" for one in found]
+    types = window_settings(gguf, GEMMA4_WINDOWS).get("layer_types", ["full_attention"] * layer_count(gguf))
+    return [type == "sliding_attention" for type in types]
 
 
 def _lacks_values(gguf: GGUF, layer: int) -> bool:

@@ -60,7 +60,7 @@ def _q4_1(blocks: Bytes) -> Sequence[Array]:
 def _q4_k(blocks: Bytes) -> Sequence[Array]:
     """A block is a factor of scales and one of minimums; 8 of each in 12 bytes; 4 times the bytes of two groups."""
     factors = (_half(blocks[..., at : at + 2]).astype(np.float32) for at in (0, 2))
-    scale, least = (one * each for one, each in zip(factors, _scales(blocks), strict=True))
+    scale, least = (factor * integers for factor, integers in zip(factors, _scales(blocks), strict=True))
     q = halves(blocks[..., 16:].reshape(*blocks.shape[:2], -1, GROUP))
     return in_pairs(q), scale.astype("<f2"), (-least).astype("<f2")
 

@@ -89,8 +89,8 @@ class _Bounded:
         return self._file.read(count)
 
     def number(self, format: str, what: str) -> int:
-        found: int = struct.unpack(f"<{format}", self.take(struct.calcsize(f"<{format}"), what))[0]
-        return found
+        number: int = struct.unpack(f"<{format}", self.take(struct.calcsize(f"<{format}"), what))[0]
+        return number
 
     def name(self, what: str) -> str:
         try:
@@ -150,10 +150,9 @@ def _array(file: _Bounded, what: str) -> list[Any]:
 def _numbers(file: _Bounded, kind: int, count: int, what: str) -> list[Any]:
     if kind not in NUMBERS:
         raise BadWeights(f"{what} has values of type {kind}, which GGUF does not have here")
-    one = struct.Struct(f"<{NUMBERS[kind]}")
-    return [
-        value for (value,) in one.iter_unpack(file.take(count * one.size, what))
-    ]  # a tuple of all is twice as large
+    number = struct.Struct(f"<{NUMBERS[kind]}")
+    # A tuple of all values is twice as large.
+    return [value for (value,) in number.iter_unpack(file.take(count * number.size, what))]
 
 
 @dataclass(frozen=True)
@@ -185,12 +184,12 @@ def _alignment(metadata: Mapping[str, Any]) -> int:
 def _placed(declared: list[_Declared], alignment: int, header: int, size: int) -> list[TensorPlace]:
     """Return the tensors with their places. header, size: bytes of the header and of the file."""
     start = -(-header // alignment) * alignment
-    places = [_place(one, start, size) for one in declared]
+    places = [_place(tensor, start, size) for tensor in declared]
     if len({place.name for place in places}) < len(places):
         raise BadWeights("two tensors have one name")
-    for one, other in pairwise(sorted(places, key=lambda place: place.start)):
-        if one.start + one.bytes > other.start:
-            raise BadWeights(f"tensors {shown_names([one.name, other.name])} overlap")
+    for place, following in pairwise(sorted(places, key=lambda place: place.start)):
+        if place.start + place.bytes > following.start:
+            raise BadWeights(f"tensors {shown_names([place.name, following.name])} overlap")
     return places
 
 

@@ -42,8 +42,8 @@ def grouped(gguf: GGUF) -> dict[str, Any]:
         v3 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"}
         return {**corrected(gguf), **v3}
     check(gguf, {"expert_gating_func": (0, 1), "expert_weights_norm": (False,)})
-    found = _grouped(gguf, GROUPS_OF_V2)
-    return {**found, "topk_method": "group_limited_greedy" if found["n_group"] > 1 else "greedy"}
+    settings = _grouped(gguf, GROUPS_OF_V2)
+    return {**settings, "topk_method": "group_limited_greedy" if settings["n_group"] > 1 else "greedy"}
 
 
 def corrected(gguf: GGUF) -> dict[str, Any]:
