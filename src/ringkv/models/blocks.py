@@ -146,8 +146,8 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
         rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * routed.gates).to(x.dtype)
     elif block.shared:
         rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
-    first, count = block.own or (0, block.router.experts)
-    chosen = routed.experts - first if block.own else routed.experts
+    first, count = block.held or (0, block.router.experts)
+    chosen = routed.experts - first if block.held else routed.experts
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
     stack = ExpertStack(weights["experts_gate_up"], weights["experts_down"], count, block.activation, *biases)
     return experts(x, chosen, routed.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))

@@ -20,9 +20,9 @@ class Experts:
     """Gated feed-forwards, of which a router chooses some for each token, with `intermediate` elements each.
 
     shared: a feed-forward that serves every token as well. shared_gate: the name of a matrix of one row, whose product
-    with x, through a sigmoid, is the shared one's weight; None is 1. correction: a vector is added to the router's
-    scores, for the choice alone. module, router_name, gate, up, down: names in the checkpoint. own: first and number of
-    the experts that the rank has; None is all.
+    with x, through a sigmoid, is the weight of the shared feed-forward; None is 1. correction: a vector is added to the
+    router's scores, for the choice alone. module, router_name, gate, up, down: names in the checkpoint. held: first and
+    number of the experts that the rank has; None is all.
     """
 
     hidden: int
@@ -37,16 +37,16 @@ class Experts:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
-    own: tuple[int, int] | None = None
+    held: tuple[int, int] | None = None
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split intermediate elements, or the experts."""
-        at, shared = f"{prefix}.{self.module}", self.shared.weights(prefix) if self.shared else {}
+        module, shared = f"{prefix}.{self.module}", self.shared.weights(prefix) if self.shared else {}
         return {
-            "router": self._router(at),
-            **self._correction(at),
-            "experts_gate_up": self._matrices(at, (self.gate, self.up), (self.intermediate, self.hidden), "gated"),
-            "experts_down": self._matrices(at, (self.down,), (self.hidden, self.intermediate), "matrix"),
+            "router": self._router(module),
+            **self._correction(module),
+            "experts_gate_up": self._matrices(module, (self.gate, self.up), (self.intermediate, self.hidden), "gated"),
+            "experts_down": self._matrices(module, (self.down,), (self.hidden, self.intermediate), "matrix"),
             **{f"shared_{name}": weight for name, weight in shared.items()},
         }
 
@@ -58,26 +58,26 @@ class Experts:
         shared = self.shared.of_rank(rank) if self.shared else None
         if rank.expert_parallel:
             span = rank.experts(self.router.experts)
-            return replace(self, own=(span.start, len(span)), shared=shared)
+            return replace(self, held=(span.start, len(span)), shared=shared)
         return replace(self, intermediate=len(rank.elements(self.intermediate)), shared=shared)
 
-    def _router(self, at: str) -> Weight:
+    def _router(self, module: str) -> Weight:
         rows = {f"{self.router_name}.weight": self.router.experts}
         if self.shared_gate:
             rows[f"{self.shared_gate}.weight"] = 1
-        parts = (CheckpointTensor(f"{at}.{name}", (count, self.hidden)) for name, count in rows.items())
+        parts = (CheckpointTensor(f"{module}.{name}", (count, self.hidden)) for name, count in rows.items())
         return Weight(tuple(parts), "router")
 
-    def _correction(self, at: str) -> Declared:
+    def _correction(self, module: str) -> Declared:
         if not self.correction:
             return {}
-        name = f"{at}.{self.router_name}.e_score_correction_bias"
+        name = f"{module}.{self.router_name}.e_score_correction_bias"
         return {"router_correction": vector(name, self.router.experts, "exact")}
 
-    def _matrices(self, at: str, names: Sequence[str], shape: tuple[int, int], pack: Pack) -> Weight:
+    def _matrices(self, module: str, names: Sequence[str], shape: tuple[int, int], pack: Pack) -> Weight:
         """Declare one matrix for each expert, of the parts with these names."""
         each = product(range(self.router.experts), names)
-        tensors = (CheckpointTensor(f"{at}.experts.{expert}.{name}.weight", shape) for expert, name in each)
+        tensors = (CheckpointTensor(f"{module}.experts.{expert}.{name}.weight", shape) for expert, name in each)
         return _of_experts(self.router, tensors, pack)
 
 
@@ -98,12 +98,12 @@ class StackedExperts(Experts):
     """
 
     def weights(self, prefix: str) -> Declared:
-        at, between = f"{prefix}.{self.module}", self.intermediate
+        module, between = f"{prefix}.{self.module}", self.intermediate
         return {
-            "router": self._router(at),
-            "router_bias": vector(f"{at}.{self.router_name}.bias", self.router.experts, "router"),
-            **self._products(f"{at}.experts.gate_up_proj", "gate_up", 2 * between, self.hidden, "gated"),
-            **self._products(f"{at}.experts.down_proj", "down", self.hidden, between, "matrix"),
+            "router": self._router(module),
+            "router_bias": vector(f"{module}.{self.router_name}.bias", self.router.experts, "router"),
+            **self._products(f"{module}.experts.gate_up_proj", "gate_up", 2 * between, self.hidden, "gated"),
+            **self._products(f"{module}.experts.down_proj", "down", self.hidden, between, "matrix"),
         }
 
     def _products(self, name: str, ours: str, rows: int, columns: int, pack: Pack) -> Declared:

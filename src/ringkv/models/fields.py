@@ -63,8 +63,8 @@ def count(raw: Raw, key: str, default: int | None = None) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         _refuse(key, value, "a positive number is needed")
-    if value > (most := LARGEST.get(key, LARGEST_COUNT)):
-        _refuse(key, value, f"ringkv reads up to {most:,}")
+    if value > (largest := LARGEST.get(key, LARGEST_COUNT)):
+        _refuse(key, value, f"ringkv reads up to {largest:,}")
     return value
 
 

@@ -106,17 +106,17 @@ class Attention:
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
-        at = f"{prefix}.self_attn"
+        module = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
+        new = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
         queries = Heads(self.heads, self.kv_heads)
-        rows, heads = {"q_proj": query, **dict.fromkeys(own, key)}, (queries, *[Heads(self.kv_heads)] * len(own))
-        output = parts(at, {"o_proj": self.hidden}, heads=(queries,))
+        rows, heads = {"q_proj": query, **dict.fromkeys(new, key)}, (queries, *[Heads(self.kv_heads)] * len(new))
+        output = parts(module, {"o_proj": self.hidden}, heads=(queries,))
         return {
-            **linear("qkv", parts(at, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
+            **linear("qkv", parts(module, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
             **linear("output", output, query, self.output_bias, 1, "matrix"),
-            **self._norms(at, query, key),
-            **self._sinks(at),
+            **self._norms(module, query, key),
+            **self._sinks(module),
         }
 
     def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
@@ -124,16 +124,16 @@ class Attention:
         assert parallel == "heads"
         return replace(self, heads=len(rank.heads(self.heads, self.kv_heads)), kv_heads=len(rank.heads(self.kv_heads)))
 
-    def _sinks(self, at: str) -> Declared:
-        part = CheckpointTensor(f"{at}.sinks", (self.heads,), heads=Heads(self.heads, self.kv_heads))
+    def _sinks(self, module: str) -> Declared:
+        part = CheckpointTensor(f"{module}.sinks", (self.heads,), heads=Heads(self.heads, self.kv_heads))
         return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
-    def _norms(self, at: str, query: int, key: int) -> Declared:
+    def _norms(self, module: str, query: int, key: int) -> Declared:
         if self.qk_norm == "none":
             return {}
         widths = (query, key) if self.qk_norm == "all" else (self.head_dim, self.head_dim)
         each = zip(("q_norm", "k_norm"), self.norm_names, widths, strict=True)
-        norms = {ours: vector(f"{at}.{name}.weight", width) for ours, name, width in each}
+        norms = {ours: vector(f"{module}.{name}.weight", width) for ours, name, width in each}
         if self.shared and self.qk_norm != "after_rope":
             del norms["k_norm"]
         return norms
@@ -158,11 +158,11 @@ class FeedForward:
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
-        at = f"{prefix}.{self.module}"
-        gate_up = parts(at, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
+        module = f"{prefix}.{self.module}"
+        gate_up = parts(module, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
         return {
             **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
-            **linear("down", parts(at, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
+            **linear("down", parts(module, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
         }
 
     def of_rank(self, rank: Rank) -> Self:

@@ -111,7 +111,7 @@ class Weight(NamedTuple):
         size = len(self.parts) // self.matrices
         return tuple(
             self._replace(parts=some, matrices=1)
-            for some in (self.parts[at : at + size] for at in range(0, len(self.parts), size))
+            for some in (self.parts[first : first + size] for first in range(0, len(self.parts), size))
         )
 
     def of_rank(self, rank: Rank) -> "Weight":
@@ -145,12 +145,12 @@ class Weight(NamedTuple):
 
     def _cut(self, start: int, stop: int) -> Iterator[CheckpointTensor]:
         """Yield what rows start .. stop-1 of the stacked parts are made of."""
-        at = 0
+        row = 0
         for part in self.parts:
-            low, high = max(start - at, 0), min(stop - at, part.shape[0])
+            low, high = max(start - row, 0), min(stop - row, part.shape[0])
             if low < high:
                 yield part.rows(low, high)
-            at += part.shape[0]
+            row += part.shape[0]
 
 
 Declared = Mapping[str, Weight]

@@ -66,9 +66,9 @@ class Checkpoint:
         shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
         integers = self._integers.values()
         replaced = {*self._unused_biases(expected), *(part for matrix in integers for part in matrix.parts)}
-        whole = {name: shape for name, shape in shapes.items() if name not in replaced}
-        whole |= {matrix.name: matrix.shape for matrix in integers}
-        check_shapes(unpacked_shapes(whole), expected, ignorable)
+        unquantised = {name: shape for name, shape in shapes.items() if name not in replaced}
+        unquantised |= {matrix.name: matrix.shape for matrix in integers}
+        check_shapes(unpacked_shapes(unquantised), expected, ignorable)
         for groups in (self._groups, self._byte_groups):
             if groups is not None:
                 groups.check(shapes)

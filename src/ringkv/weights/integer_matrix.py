@@ -101,12 +101,12 @@ class IntegerMatrix(ABC):
         Elements are computed in float32. Raises BadWeights for scales that are not finite.
         """
         rows, columns = range(first, first + len(out)), range(column, column + out.shape[1])
-        groups, whole = self._groups_of(columns)
+        groups, covered = self._groups_of(columns)
         scales, zeros = self._finite(self.scales(rows, groups)), self.zeros(rows, groups)
         if self.order is not None:
-            scales, zeros = (each[:, self.order[whole.start : whole.stop]] for each in (scales, zeros))
-        within = slice(columns.start - whole.start, columns.stop - whole.start)
-        parts = (each.split(ROWS) for each in (out, self.values(rows, whole), scales, zeros))
+            scales, zeros = (each[:, self.order[covered.start : covered.stop]] for each in (scales, zeros))
+        within = slice(columns.start - covered.start, columns.stop - covered.start)
+        parts = (each.split(ROWS) for each in (out, self.values(rows, covered), scales, zeros))
         for to, q, scale, zero in zip(*parts, strict=True):
             in_groups = q.float().unflatten(1, (scale.shape[1], -1))
             to.copy_(in_groups.sub_(zero[..., None]).mul_(scale[..., None]).flatten(1)[:, within])

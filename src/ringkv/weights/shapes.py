@@ -36,5 +36,5 @@ def check_shapes(stored: Shapes, expected: Shapes, ignorable: Collection[str] = 
         raise BadWeights(f"the checkpoint's tensors do not match config.json ({'; '.join(faults)}); fetch it again")
 
 
-def _first(sentences: list[str], most: int = 5) -> str:
-    return ", ".join(sentences[:most]) + (", ..." if len(sentences) > most else "")
+def _first(sentences: list[str], limit: int = 5) -> str:
+    return ", ".join(sentences[:limit]) + (", ..." if len(sentences) > limit else "")

@@ -120,7 +120,7 @@ def _named(raw: Raw) -> tuple[int, int]:
 def _listed(raw: Raw, local: Collection[int]) -> tuple[int, int]:
     """Return what `per_layer_config` says of each global layer. Other layers must be as the model's other settings."""
     # With ten layers or more, transformers writes "05".
-    given = {name.lstrip("0") or "0": own for name, own in table(raw, "per_layer_config").items()}
+    given = {name.lstrip("0") or "0": sizes for name, sizes in table(raw, "per_layer_config").items()}
     usual = count(raw, HEADS), count(raw, WIDTH)
     each = [_sizes(table(given, str(index)), usual) for index in range(count(raw, "num_hidden_layers"))]
     everywhere = {sizes for index, sizes in enumerate(each) if index not in local}

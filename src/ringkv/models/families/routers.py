@@ -62,7 +62,7 @@ def dense_layers(raw: Raw, fields: Fields) -> Change:
     listed, step = raw.get("mlp_only_layers") or [], count(raw, "decoder_sparse_step", 1)
     if not isinstance(listed, list):
         raise BadWeights("config.json needs mlp_only_layers as a list of layers; fetch config.json again")
-    return _dense([at for at in range(fields["num_layers"]) if at in listed or (at + 1) % step], fields)
+    return _dense([layer for layer in range(fields["num_layers"]) if layer in listed or (layer + 1) % step], fields)
 
 
 def first_dense(raw: Raw, fields: Fields) -> Change:

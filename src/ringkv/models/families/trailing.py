@@ -36,7 +36,7 @@ def trailing(
 ) -> ModelConfig:
     """Return a decoder whose trailing layers share caches. Checkpoints may have keys and values of these, too."""
     source = trailing_sources(raw, sliding)
-    shared = (index for index, own in enumerate(source) if own != index)
+    shared = (index for index, read in enumerate(source) if read != index)
     return decoder(
         fields,
         layer,
@@ -60,9 +60,9 @@ def trailing_sources(raw: Raw, sliding: Sliding | None) -> tuple[int, ...]:
     """
     layers, local = count(raw, "num_hidden_layers"), set(sliding.layers if sliding else ())
     first = layers - (shared := optional_count(raw, SHARED_LAYERS))
-    last = {at in local: at for at in range(first)}
+    last = {layer in local: layer for layer in range(first)}
     try:
-        return tuple(at if at < first else last[at in local] for at in range(layers))
+        return tuple(layer if layer < first else last[layer in local] for layer in range(layers))
     except KeyError:
         raise BadWeights(
             f"config.json has {SHARED_LAYERS} {shared} of {layers} layers, and before them none of the same type; "

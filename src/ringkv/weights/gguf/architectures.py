@@ -32,8 +32,8 @@ class Architecture:
 
     modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
     whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, feed_forward,
-    router, own: compute settings. scaling: computes rope_scaling of heads that rotate so many elements. windows: what a
-    sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm weights
+    router, more: compute settings. scaling: computes rope_scaling of heads that rotate so many elements. windows: what
+    a sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm weights
     in the GGUF minus those in Hugging Face layout. merged: gives the tensors of a layer, such as "blk.3.", that are
     several in the GGUF, by their names in the layer in Hugging Face layout.
     """
@@ -49,7 +49,7 @@ class Architecture:
     feed_forward: Settings = one_size
     scaling: Callable[[GGUF, int], dict[str, Any] | None] = rope_scaling
     router: Settings = NORMALISED
-    own: Settings = lambda gguf: {}
+    more: Settings = lambda gguf: {}
     windows: Windows = UNNAMED
     paired: bool = False
     norm_shift: float = 0.0
@@ -123,7 +123,7 @@ DENSE: Mapping[str, Architecture] = {
         "gemma3_text",
         parts.GEMMA,
         fixed=GELU,
-        own=gemma.gemma3,
+        more=gemma.gemma3,
         windows=Windows(6, local=True),
         norm_shift=1.0,
     ),
@@ -133,7 +133,7 @@ DENSE: Mapping[str, Architecture] = {
         {**parts.GEMMA, **parts.LAYER_INPUTS, **parts.STREAMS},
         parts.SHARED_STREAMS,
         fixed=GELU,
-        own=gemma.gemma3n,
+        more=gemma.gemma3n,
         windows=Windows(5, local=True),
     ),
     "gemma4": Architecture(
@@ -145,7 +145,7 @@ DENSE: Mapping[str, Architecture] = {
         heads=gemma.gemma4_heads,
         feed_forward=gemma.gemma4_feed_forward,
         scaling=gemma.unscaled,
-        own=gemma.gemma4,
+        more=gemma.gemma4,
         windows=gemma.GEMMA4_WINDOWS,
     ),
 }
@@ -205,7 +205,7 @@ MIXTURES: Mapping[str, Architecture] = {
             "intermediate_size": ".expert_feed_forward_length",
         },
         router=routers.softmax_of_chosen,
-        own=gpt_oss,
+        more=gpt_oss,
         windows=Windows(2),
         merged=experts,
     ),
@@ -215,7 +215,7 @@ MIXTURES: Mapping[str, Architecture] = {
         {**parts.NORMS, **parts.LATENT_ATTENTION, **parts.CORRECTED_EXPERTS},
         heads=latent,
         router=routers.grouped,
-        own=latent_rope,
+        more=latent_rope,
         merged=latent_matrices,
     ),
     "glm4moe": Architecture(
@@ -224,7 +224,7 @@ MIXTURES: Mapping[str, Architecture] = {
         {**parts.POST_NORMS, **parts.ATTENTION, **parts.QK_NORMS, **parts.CORRECTED_EXPERTS},
         heads=partial,
         router=routers.corrected,
-        own=lambda gguf: {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")},
+        more=lambda gguf: {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")},
     ),
     "gemma4": Architecture(
         "Gemma4ForCausalLM",
@@ -240,7 +240,7 @@ MIXTURES: Mapping[str, Architecture] = {
         heads=gemma.gemma4_heads,
         feed_forward=gemma.gemma4_feed_forward,
         scaling=gemma.unscaled,
-        own=gemma.gemma4,
+        more=gemma.gemma4,
         windows=gemma.GEMMA4_WINDOWS,
         merged=gemma.parallel_experts,
     ),

@@ -35,6 +35,6 @@ def config_json(gguf: GGUF) -> dict[str, Any]:
         **{name: short(gguf.decimal(key)) for name, key in architecture.factors.items()},
         **architecture.fixed,
         **architecture.router(gguf),
-        **architecture.own(gguf),
+        **architecture.more(gguf),
         **window_settings(gguf, architecture.windows),
     }

@@ -150,7 +150,7 @@ class GGUF:
 
     def kind(self, name: str) -> str:
         """Return a tensor's type, such as "Q4_K"."""
-        return str(self._tensors[name].place.kind.name)
+        return str(self._tensors[name].place.type.name)
 
     def blocks(self, name: str, expert: int) -> npt.NDArray[np.uint8]:
         """Return rows of blocks of one matrix of a stack, uint8 [rows, bytes], without dequantising them."""
@@ -177,7 +177,7 @@ class GGUF:
         from gguf.quants import dequantize
 
         with np.errstate(all="ignore"):  # overflow is refused below
-            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].place.kind)
+            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].place.type)
         if not np.isfinite(values).all():
             raise self.not_finite(name)
         return values
@@ -190,21 +190,21 @@ class GGUF:
         )
 
     def _check_types(self) -> None:
-        kinds = {tensor.place.kind for tensor in self._tensors.values()}
-        if unknown := sorted(kind.name for kind in kinds if not _can_dequantise(kind)):
+        types = {tensor.place.type for tensor in self._tensors.values()}
+        if unknown := sorted(type.name for type in types if not _can_dequantise(type)):
             raise UnsupportedModel(
                 f"{self.path} holds tensors of type {', '.join(unknown)}, which cannot be dequantised; "
                 "fetch the model in another type, such as Q8_0 or Q4_K_M"
             )
 
 
-def _can_dequantise(kind: Any) -> bool:
+def _can_dequantise(type: Any) -> bool:
     from gguf import GGML_QUANT_SIZES
     from gguf.quants import dequantize
 
-    _, block_bytes = GGML_QUANT_SIZES[kind]
+    _, block_bytes = GGML_QUANT_SIZES[type]
     try:
-        dequantize(np.zeros((1, block_bytes), np.uint8), kind)
+        dequantize(np.zeros((1, block_bytes), np.uint8), type)
     except NotImplementedError:
         return False
     return True

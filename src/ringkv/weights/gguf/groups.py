@@ -40,9 +40,9 @@ class GroupedType(NamedTuple):
         return {**self.layout.parts, **(self.layout.more if self.has_minimums else {})}
 
 
-def split(kind: str, rows: Bytes) -> list[Array]:
+def split(type: str, rows: Bytes) -> list[Array]:
     """Split rows of a tensor of a type in `TYPES`, uint8 [out, bytes of a row], into parts [out, ...]."""
-    parts = TYPES[kind].split(rows.reshape(len(rows), -1, TYPES[kind].block_bytes))
+    parts = TYPES[type].split(rows.reshape(len(rows), -1, TYPES[type].block_bytes))
     return [part.reshape(len(rows), -1) for part in parts]
 
 
@@ -59,7 +59,7 @@ def _q4_1(blocks: Bytes) -> Sequence[Array]:
 
 def _q4_k(blocks: Bytes) -> Sequence[Array]:
     """A block is a factor of scales and one of minimums; 8 of each in 12 bytes; 4 times the bytes of two groups."""
-    factors = (_half(blocks[..., at : at + 2]).astype(np.float32) for at in (0, 2))
+    factors = (_half(blocks[..., first : first + 2]).astype(np.float32) for first in (0, 2))
     scale, least = (factor * integers for factor, integers in zip(factors, _scales(blocks), strict=True))
     q = halves(blocks[..., 16:].reshape(*blocks.shape[:2], -1, GROUP))
     return in_pairs(q), scale.astype("<f2"), (-least).astype("<f2")
@@ -88,7 +88,7 @@ def _q5_k(blocks: Bytes) -> Sequence[Array]:
     groups = np.arange(SUPERBLOCK // GROUP, dtype=np.uint8)[:, None]
     fifth = (blocks[..., None, 16:48] >> groups & 1).astype(np.int8) * 16
     q = fifth + halves(blocks[..., 48:].reshape(*blocks.shape[:2], -1, GROUP)).view(np.int8).reshape(fifth.shape)
-    scale, least = (np.repeat(_half(blocks[..., at : at + 2]), len(groups), -1) for at in (0, 2))
+    scale, least = (np.repeat(_half(blocks[..., first : first + 2]), len(groups), -1) for first in (0, 2))
     return q, scale, np.repeat(scales, 2, -1), -least, minimums
 
 

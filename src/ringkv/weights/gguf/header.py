@@ -36,7 +36,7 @@ class TensorPlace:
     """One tensor. shape: row-major, the reverse of the file's order. start: its first byte in the file."""
 
     name: str
-    kind: Any  # gguf.GGMLQuantizationType
+    type: Any  # gguf.GGMLQuantizationType
     shape: tuple[int, ...]
     start: int
     bytes: int
@@ -133,24 +133,24 @@ def _read(file: _Bounded) -> Header:
     return Header(metadata, {place.name: place for place in places})
 
 
-def _value(file: _Bounded, kind: int, what: str) -> Any:
-    if kind == TEXT:
+def _value(file: _Bounded, type: int, what: str) -> Any:
+    if type == TEXT:
         return file.text(what)
-    return _array(file, what) if kind == ARRAY else _numbers(file, kind, 1, what)[0]
+    return _array(file, what) if type == ARRAY else _numbers(file, type, 1, what)[0]
 
 
 def _array(file: _Bounded, what: str) -> list[Any]:
-    kind, length = file.number("I", what), file.number("Q", what)
+    type, length = file.number("I", what), file.number("Q", what)
     if length > file.values_left:
         raise BadWeights(f"{what} has {length:,} values, ringkv reads up to {MOST_VALUES:,} of a file")
     file.values_left -= length
-    return [file.text(what) for _ in range(length)] if kind == TEXT else _numbers(file, kind, length, what)
+    return [file.text(what) for _ in range(length)] if type == TEXT else _numbers(file, type, length, what)
 
 
-def _numbers(file: _Bounded, kind: int, count: int, what: str) -> list[Any]:
-    if kind not in NUMBERS:
-        raise BadWeights(f"{what} has values of type {kind}, which GGUF does not have here")
-    number = struct.Struct(f"<{NUMBERS[kind]}")
+def _numbers(file: _Bounded, type: int, count: int, what: str) -> list[Any]:
+    if type not in NUMBERS:
+        raise BadWeights(f"{what} has values of type {type}, which GGUF does not have here")
+    number = struct.Struct(f"<{NUMBERS[type]}")
     # A tuple of all values is twice as large.
     return [value for (value,) in number.iter_unpack(file.take(count * number.size, what))]
 
@@ -196,7 +196,7 @@ def _placed(declared: list[_Declared], alignment: int, header: int, size: int) -
 def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    what, types = f"tensor {shown_names([tensor.name])}", {int(kind): kind for kind in GGMLQuantizationType}
+    what, types = f"tensor {shown_names([tensor.name])}", {int(type): type for type in GGMLQuantizationType}
     if tensor.type not in types:
         raise UnsupportedModel(
             f"has {what} of type {tensor.type}, which the installed package `gguf` does not know; "

@@ -24,14 +24,14 @@ Parts = Callable[[str, Shape], Iterator[Part]]
 Modules = Mapping[str, Parts]
 
 
-def whole(module: str) -> Parts:
-    """Map a tensor to one module."""
-    return lambda suffix, shape: iter([Part(f"{module}.{suffix}", TensorSpec(shape))])
+def module(name: str) -> Parts:
+    """Map a tensor to a module."""
+    return lambda suffix, shape: iter([Part(f"{name}.{suffix}", TensorSpec(shape))])
 
 
-def modules(at: str = "", /, **names: str) -> Modules:
-    """Map tensors to modules of the module `at`, which have these names."""
-    return {tensor: whole(f"{at}{name}") for tensor, name in names.items()}
+def modules(prefix: str = "", /, **names: str) -> Modules:
+    """Map tensors to modules, whose names follow a prefix."""
+    return {tensor: module(f"{prefix}{name}") for tensor, name in names.items()}
 
 
 def stack(module: str) -> Parts:
@@ -44,15 +44,15 @@ def stack(module: str) -> Parts:
     return parts
 
 
-def stacks(at: str, gate: str, up: str, down: str) -> Modules:
+def stacks(prefix: str, gate: str, up: str, down: str) -> Modules:
     """Map stacks of gates, ups and downs to an expert's matrices."""
     names = {"ffn_gate_exps": gate, "ffn_up_exps": up, "ffn_down_exps": down}
-    return {tensor: stack(f"{at}.{name}") for tensor, name in names.items()}
+    return {tensor: stack(f"{prefix}.{name}") for tensor, name in names.items()}
 
 
-def shared_expert(at: str) -> Modules:
+def shared_expert(prefix: str) -> Modules:
     """Map the expert that serves every token."""
-    return modules(at, ffn_gate_shexp="gate_proj", ffn_up_shexp="up_proj", ffn_down_shexp="down_proj")
+    return modules(prefix, ffn_gate_shexp="gate_proj", ffn_up_shexp="up_proj", ffn_down_shexp="down_proj")
 
 
 def row(module: str) -> Parts:
@@ -70,7 +70,7 @@ def merged(*tensors: str) -> Modules:
     return dict.fromkeys(tensors, lambda suffix, shape: iter(()))
 
 
-SHARED = {**modules("model.", token_embd="embed_tokens", output_norm="norm"), "output": whole("lm_head")}
+SHARED = {**modules("model.", token_embd="embed_tokens", output_norm="norm"), "output": module("lm_head")}
 """Modules outside of layers, by their names in a GGUF."""
 SHARED_INPUTS = {
     **SHARED,
@@ -129,16 +129,16 @@ DENSE = {**NORMS, **ATTENTION, **FEED_FORWARD}
 GEMMA = {**SANDWICH, **ATTENTION, **QK_NORMS, **FEED_FORWARD}
 GEMMA4 = {**GEMMA, **LAYER_INPUTS, "layer_output_scale": plain("layer_scalar")}
 EXPERTS = {
-    "ffn_gate_inp": whole("mlp.gate"),
+    "ffn_gate_inp": module("mlp.gate"),
     **stacks("mlp.experts.{}", "gate_proj", "up_proj", "down_proj"),
 }
 MIXTRAL_EXPERTS = {
-    "ffn_gate_inp": whole("block_sparse_moe.gate"),
+    "ffn_gate_inp": module("block_sparse_moe.gate"),
     **stacks("block_sparse_moe.experts.{}", "w1", "w3", "w2"),
 }
-HUNYUAN_EXPERTS = {**EXPERTS, "ffn_gate_inp": whole("mlp.gate.wg"), **shared_expert("mlp.shared_mlp.")}
+HUNYUAN_EXPERTS = {**EXPERTS, "ffn_gate_inp": module("mlp.gate.wg"), **shared_expert("mlp.shared_mlp.")}
 STACKED_EXPERTS = {
-    "ffn_gate_inp": whole("mlp.router"),
+    "ffn_gate_inp": module("mlp.router"),
     **merged("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
 }
 LATENT_ATTENTION = {
