@@ -8,16 +8,12 @@ from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
-from ringkv.models.fields import Raw, Refusal
+from ringkv.models.fields import Raw, Refusal, is_empty
 from ringkv.models.online import METHOD
 
 
 def _among(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value in values
-
-
-def _is_absent(value: Any) -> bool:
-    return not value
 
 
 def _excludes_only(dynamic: Any) -> bool:
@@ -63,9 +59,9 @@ READABLE: Mapping[str, tuple[Refusal, ...]] = {
     "gptq": (
         Refusal("bits", _among(4, 8), "4 or 8"),
         *(Refusal(name, _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2") for name in _LAYOUT),
-        Refusal("is_marlin_format", _is_absent, "none"),
+        Refusal("is_marlin_format", is_empty, "none"),
         Refusal("pack_dtype", _among(None, "int32"), "int32"),
-        *(Refusal(name, _is_absent, "none") for name in ("adapter", "rotation")),
+        *(Refusal(name, is_empty, "none") for name in ("adapter", "rotation")),
         Refusal("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
     ),
     "compressed-tensors": (
@@ -77,7 +73,7 @@ READABLE: Mapping[str, tuple[Refusal, ...]] = {
             "with weights of type int, num_bits 4 or 8, strategy group or channel, and activations that are dynamic if "
             "they are quantised",
         ),
-        Refusal("kv_cache_scheme", _is_absent, "none"),
+        Refusal("kv_cache_scheme", is_empty, "none"),
         Refusal("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
         Refusal("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
     ),

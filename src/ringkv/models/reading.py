@@ -10,7 +10,19 @@ from typing import Any, get_args
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
-from ringkv.models.fields import Raw, Refusal, count, decimal, decimals, flag, ids, optional_decimal, table, texts
+from ringkv.models.fields import (
+    Raw,
+    Refusal,
+    count,
+    decimal,
+    decimals,
+    flag,
+    ids,
+    is_empty,
+    optional_decimal,
+    table,
+    texts,
+)
 from ringkv.models.layer import Attention, FeedForward, Norm, RopeConfig, RopeKind
 from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
@@ -22,36 +34,32 @@ ORIGINAL, PARTIAL = "original_max_position_embeddings", "partial_rotary_factor"
 OLDER_NAMES: Mapping[str, str] = {"su": "longrope"}
 
 
-def _is_empty(value: Any) -> bool:
-    return not value
-
-
 REFUSALS = (
     Refusal("partial_rotary_factor", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
     Refusal("no_rope_layers", lambda v: all(v or ()), "rotary embedding in every layer"),
-    Refusal("attn_logit_softcapping", _is_empty, "plain softmax attention"),
-    Refusal("final_logit_softcapping", _is_empty, "plain logits"),
-    Refusal("use_qk_norm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_bidirectional_attention", _is_empty, "causal attention"),
-    Refusal("alibi", _is_empty, "rotary embedding"),
+    Refusal("attn_logit_softcapping", is_empty, "plain softmax attention"),
+    Refusal("final_logit_softcapping", is_empty, "plain logits"),
+    Refusal("use_qk_norm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_bidirectional_attention", is_empty, "causal attention"),
+    Refusal("alibi", is_empty, "rotary embedding"),
     Refusal("position_embedding_type", lambda v: v in (None, "rope", "rotary"), "rotary embedding"),
     Refusal("rotary_pct", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
-    Refusal("rope_interleaved", _is_empty, "rotary embedding of a head's two halves"),
-    Refusal("use_mrope", _is_empty, "rotary embedding of one position a token"),
-    Refusal("use_dynamic_ntk", _is_empty, "rotary embedding that does not change with the prompt's length"),
-    Refusal("no_rope_layer_interval", _is_empty, "rotary embedding in every layer"),
-    Refusal("use_logn_attn", _is_empty, "queries that are not scaled by their position"),
-    Refusal("attn_temperature_tuning", _is_empty, "queries that are not scaled by their position"),
-    Refusal("attention_multiplier", _is_empty, "attention scaled by 1 / sqrt(head_dim)"),
-    Refusal("attention_chunk_size", _is_empty, "attention to all tokens before"),
-    Refusal("clip_qkv", _is_empty, "queries, keys and values that are not clipped"),
-    Refusal("qk_layernorm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_cla", _is_empty, "keys and values of its own in every layer"),
-    Refusal("num_kv_shared_layers", _is_empty, "keys and values of its own in every layer"),
-    Refusal("num_local_experts", _is_empty, "dense feed-forward layers"),
-    Refusal("num_experts", _is_empty, "dense feed-forward layers"),
-    Refusal("kv_lora_rank", _is_empty, "grouped-query attention"),
-    Refusal("is_encoder_decoder", _is_empty, "decoders"),
+    Refusal("rope_interleaved", is_empty, "rotary embedding of a head's two halves"),
+    Refusal("use_mrope", is_empty, "rotary embedding of one position a token"),
+    Refusal("use_dynamic_ntk", is_empty, "rotary embedding that does not change with the prompt's length"),
+    Refusal("no_rope_layer_interval", is_empty, "rotary embedding in every layer"),
+    Refusal("use_logn_attn", is_empty, "queries that are not scaled by their position"),
+    Refusal("attn_temperature_tuning", is_empty, "queries that are not scaled by their position"),
+    Refusal("attention_multiplier", is_empty, "attention scaled by 1 / sqrt(head_dim)"),
+    Refusal("attention_chunk_size", is_empty, "attention to all tokens before"),
+    Refusal("clip_qkv", is_empty, "queries, keys and values that are not clipped"),
+    Refusal("qk_layernorm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_cla", is_empty, "keys and values of its own in every layer"),
+    Refusal("num_kv_shared_layers", is_empty, "keys and values of its own in every layer"),
+    Refusal("num_local_experts", is_empty, "dense feed-forward layers"),
+    Refusal("num_experts", is_empty, "dense feed-forward layers"),
+    Refusal("kv_lora_rank", is_empty, "grouped-query attention"),
+    Refusal("is_encoder_decoder", is_empty, "decoders"),
 )
 SILU = Refusal("hidden_act", lambda v: v in (None, "silu"), "silu")
 FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer")
@@ -233,8 +241,11 @@ def _scaling(raw: Raw, given: Raw, kind: RopeKind, original: int) -> dict[str, A
     # DeepSeek's and Phi's files leave it out.
     ratio = count(raw, "max_position_embeddings") / original
     default = {"yarn": ratio, "longrope": ratio, "proportional": 1.0}.get(kind)
-    fields = {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
-    return fields | (_longrope(raw, given, original) if kind == "longrope" else {})
+    fields = {"factor": decimal(given, "factor", default), "original_context": original}
+    if kind == "longrope":
+        return fields | _longrope(raw, given, original)
+    read = {"llama3": _llama3, "yarn": _yarn, "proportional": _proportional}.get(kind)
+    return fields | read(given) if read else fields
 
 
 def _llama3(given: Raw) -> dict[str, Any]:
@@ -270,16 +281,6 @@ def _longrope(raw: Raw, given: Raw, original: int) -> dict[str, Any]:
     """
     name = "long_factor" if count(raw, "max_position_embeddings") > original else "short_factor"
     return {"divisors": decimals(given, name), "attention_factor": optional_decimal(given, "attention_factor")}
-
-
-_USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
-    "default": lambda given: {},
-    "linear": lambda given: {},
-    "llama3": _llama3,
-    "yarn": _yarn,
-    "longrope": lambda given: {},
-    "proportional": _proportional,
-}
 
 
 def _check_shapes(fields: Fields) -> None:

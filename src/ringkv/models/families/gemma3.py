@@ -21,18 +21,17 @@ GELU = tuple(
 WITH_IMAGES = "Gemma3ForConditionalGeneration"  # config and weights are nested one level deeper
 OUTER = ("eos_token_id", "bos_token_id", "quantization_config")  # outside text_config, for the text model
 PATTERN = 6  # sliding_window_pattern if config.json leaves it out: every sixth layer is global
-# Defaults of transformers' Gemma3TextConfig; published config.json files leave some of these out.
-DEFAULTS: dict[str, Any] = {
-    "vocab_size": 262208,
+# Defaults of transformers for all models since Gemma 3; published config.json files leave some of these out.
+GEMMA: dict[str, Any] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 256,
     "max_position_embeddings": 131072,
     "tie_word_embeddings": True,
-    "query_pre_attn_scalar": 256,
     "eos_token_id": 1,
     "bos_token_id": 2,
 }
+DEFAULTS = {**GEMMA, "vocab_size": 262208, "query_pre_attn_scalar": 256}
 
 
 def gemma3(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:

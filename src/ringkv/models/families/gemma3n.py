@@ -9,7 +9,7 @@ from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.base import Change, ModelConfig
-from ringkv.models.families.gemma3 import GELU, ropes
+from ringkv.models.families.gemma3 import GELU, GEMMA, ropes
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
 from ringkv.models.layer import SANDWICH, GaussianTopK
@@ -20,14 +20,10 @@ SPARSITY, SPARSE_LAYERS = 0.95, 10  # of models with more layers, if config.json
 SPARSITIES = "activation_sparsity_pattern"
 # Defaults of transformers' Gemma3nTextConfig.
 DEFAULTS: dict[str, Any] = {
+    **GEMMA,
     "vocab_size": 262400,
-    "num_attention_heads": 8,
     "num_key_value_heads": 2,
-    "head_dim": 256,
     "max_position_embeddings": 32768,
-    "tie_word_embeddings": True,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
     "sliding_window": 512,
     "final_logit_softcapping": 30.0,
     "vocab_size_per_layer_input": 262144,

@@ -13,7 +13,7 @@ from ringkv.base.router import Router
 from ringkv.base.shown import shown_names
 from ringkv.models.base import Change, ModelConfig
 from ringkv.models.experts import ParallelExperts
-from ringkv.models.families.gemma3 import GELU
+from ringkv.models.families.gemma3 import GELU, GEMMA
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, Refusal, count, flag, optional_count, table, texts, with_defaults
@@ -28,14 +28,8 @@ FULL, WINDOWED = "full_attention", "sliding_attention"
 PATTERN = 6  # every sixth layer is global if config.json leaves layer_types out
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
+    **GEMMA,
     "vocab_size": 262144,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": True,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
     "sliding_window": 512,
     "vocab_size_per_layer_input": 262144,
     "rope_parameters": {

@@ -33,9 +33,9 @@ class Architecture:
     modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
     whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, feed_forward,
     router, more: compute settings. scaling: computes rope_scaling of heads that rotate so many elements. windows: what
-    a sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm weights
-    in the GGUF minus those in Hugging Face layout. merged: gives the tensors of a layer, such as "blk.3.", that are
-    several in the GGUF, by their names in the layer in Hugging Face layout.
+    a sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm
+    weights in the GGUF minus those in Hugging Face layout. merged: gives the tensors of a layer, such as "blk.3.", that
+    are several in the GGUF, by their names in the layer in Hugging Face layout.
     """
 
     name: str
