@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from ringkv.weights import fp8, mxfp4
 from ringkv.weights.files import INDEX
 from ringkv.weights.fp8 import FP8, SCALES
 from ringkv.weights.group_file import GroupFile, divided, int4_groups
-from ringkv.weights.group_layout import GROUP, INT4, INT8
-from ringkv.weights.integer_matrix import IntegerMatrix
+from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
 from ringkv.weights.mxfp4 import ROWS, dequantised
 from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.open_files import open_file, open_files
@@ -29,31 +27,17 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 ALL = slice(None)
 
 
-def open_checkpoint(directory: Path) -> "Checkpoint":
-    """Map `model.safetensors`, or the shards that `model.safetensors.index.json` names.
-
-    Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
-    """
-    files = open_files(directory)
-    groups: list[GroupFile | None] = [None, None]
-    if not (directory / INDEX).is_file():
-        paths = ((directory / layout.file, layout) for layout in (INT4, INT8))
-        groups = [GroupFile(open_file(path), layout) if path.is_file() else None for path, layout in paths]
-    return Checkpoint(files, *groups, integers=integer_matrices(directory, files))
-
-
 class Checkpoint:
     """Named tensors on disk. No tensor is read before `read_into`."""
 
-    def __init__(
-        self,
-        files: Mapping[str, Any],
-        groups: GroupFile | None = None,
-        byte_groups: GroupFile | None = None,
-        integers: Mapping[str, IntegerMatrix] = MappingProxyType({}),
-    ) -> None:
-        self._files = files  # tensor name -> open safetensors file
-        self._groups, self._byte_groups, self._integers = groups, byte_groups, integers
+    def __init__(self, directory: Path) -> None:
+        """Map `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+
+        Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
+        """
+        self._files = open_files(directory)  # tensor name -> open safetensors file
+        self._groups, self._byte_groups = (_group_file(directory, layout) for layout in (INT4, INT8))
+        self._integers = integer_matrices(directory, self._files)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -188,6 +172,16 @@ class Checkpoint:
         """Return part of a matrix that is stored in 8 bits with a scale per row, -128 as -127; None if it is not."""
         matrix = self._integers.get(name)
         return matrix.int8_rows(*_spans(matrix.shape, rows, columns)) if matrix else None
+
+
+def open_checkpoint(directory: Path) -> Checkpoint:
+    return Checkpoint(directory)
+
+
+def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
+    path = directory / layout.file
+    is_there = not (directory / INDEX).is_file() and path.is_file()
+    return GroupFile(open_file(path), layout) if is_there else None
 
 
 def _spans(shape: tuple[int, int], *slices: slice) -> list[range]:

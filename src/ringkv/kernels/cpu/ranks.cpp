@@ -50,12 +50,10 @@ struct alignas(kLine) Progress {
 
 struct Sum {
   static Vec both(Vec a, Vec b) { return a + b; }
-  static float both(float a, float b) { return a + b; }
 };
 
 struct Max {
   static Vec both(Vec a, Vec b) { return at::vec::maximum(a, b); }
-  static float both(float a, float b) { return std::max(a, b); }
 };
 
 class Ranks {
@@ -108,16 +106,11 @@ class Ranks {
   template <typename Op>
   void add(int64_t from, int64_t to, float* sums) const {
     at::parallel_for(from, to, kDividedFloats, [&](int64_t begin, int64_t end) {
-      int64_t i = begin;
-      for (; i + Vec::size() <= end; i += Vec::size()) {
-        Vec sum = Vec::loadu(area(0) + i);
-        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, Vec::loadu(area(rank) + i));
-        sum.store(sums + i);
-      }
-      for (; i < end; ++i) {
-        float sum = area(0)[i];
-        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, area(rank)[i]);
-        sums[i] = sum;
+      for (int64_t i = begin; i < end; i += Vec::size()) {
+        const int64_t n = std::min<int64_t>(Vec::size(), end - i);
+        Vec sum = Vec::loadu(area(0) + i, n);
+        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, Vec::loadu(area(rank) + i, n));
+        sum.store(sums + i, n);
       }
     });
   }
