@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 from ringkv.base.errors import BadCache, BadWeights, PullFailed, UnsupportedModel
-from ringkv.machine import stamp
+from ringkv.machine import seal
 from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
@@ -166,7 +166,7 @@ def test_files_are_read_again_only_if_they_were_touched(
     tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, read = convert(tiny_gguf, target) / "model.safetensors", []
-    monkeypatch.setattr(stamp, "broken", lambda folder: read.append(folder) or broken(folder))
+    monkeypatch.setattr(seal, "broken", lambda folder: read.append(folder) or broken(folder))
     assert is_converted(target)
     assert read == []
     os.utime(weights)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from ringkv.base.errors import BadCache, BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.folders import cache_dir, remove
-from ringkv.machine.seal import seal
-from ringkv.machine.stamp import changed, stamp
+from ringkv.machine.seal import changed, seal, stamp
 from ringkv.models.config import load_config
 from ringkv.residency.lock import locked, need_space
 from ringkv.weights.gguf.split import part_paths

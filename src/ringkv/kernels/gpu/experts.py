@@ -11,8 +11,7 @@ import triton
 from torch import Tensor
 
 from ringkv.kernels.expert_stack import ExpertStack
-from ringkv.kernels.gpu.activations import ACTIVATIONS
-from ringkv.kernels.gpu.expert_products import down_tile, gated_tile, sum_experts
+from ringkv.kernels.gpu.expert_products import ACTIVATIONS, down_tile, gated_tile, sum_experts
 from ringkv.kernels.gpu.expert_tiling import ExpertTiling, expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.sort_by_expert import sort_by_expert
 from ringkv.kernels.gpu.tiling import chip
