@@ -16,6 +16,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def _ignore(name: str) -> None:
     """Report nothing."""
 
 
+@dataclass(eq=False)
 class AheadOfTime:
     """Builds graphs that are not in `folder` yet; calls `on_build(name)` before each compilation.
 
@@ -44,17 +46,12 @@ class AheadOfTime:
     compiling the graph, which is then awaited.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        compiler: str,
-        source: str,
-        on_build: Callable[[str], None],
-        on_wait: Callable[[str], None] = _ignore,
-    ) -> None:
-        self.folder, self.compiler, self.source = folder, compiler, source
-        self.on_build, self.on_wait = on_build, on_wait
-        self.builds = 0
+    folder: Path
+    compiler: str
+    source: str
+    on_build: Callable[[str], None]
+    on_wait: Callable[[str], None] = _ignore
+    builds: int = 0
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # torch.export merges two arguments that are one tensor, and would mix them up without an error.
@@ -69,7 +66,7 @@ class AheadOfTime:
 
     def silent(self) -> "AheadOfTime":
         """Return the same without callbacks, for another process."""
-        return AheadOfTime(self.folder, self.compiler, self.source, _ignore, _ignore)
+        return AheadOfTime(self.folder, self.compiler, self.source, _ignore)
 
     def _path(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Path:
         return self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"

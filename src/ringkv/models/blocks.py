@@ -77,16 +77,12 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
 def _rotated(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
     if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "after_rope":
-        return _normed_after_rope(layer, x, norm, angles, weights)
+        assert layer.rope
+        wide = unweighted_norm(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
+        # Queries have the weights of both norms.
+        return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
     wide = _normed(x, weights[norm], layer.norm) if norm in weights else x
     return (rotate(wide, angles, layer.rope.interleaved) if layer.rope else wide).to(x.dtype)
-
-
-def _normed_after_rope(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
-    """Rotate queries or keys [N, heads, D], then normalise them; queries have the weights of both norms."""
-    assert layer.rope
-    wide = unweighted_norm(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
-    return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:

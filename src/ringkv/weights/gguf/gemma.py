@@ -121,13 +121,14 @@ def gemma4_heads(gguf: GGUF) -> dict[str, Any]:
         widths[suffix] = key
     query_heads, types = gguf.positive(".attention.head_count"), _types(gguf)
     local, wide = _by_type(gguf, ".attention.head_count_kv", types, query_heads)
+    prefixes = (f"blk.{layer}.attn" for layer, is_local in enumerate(types) if not is_local)
     return {
         "num_attention_heads": query_heads,
         "num_key_value_heads": local,
         "num_global_key_value_heads": wide,
         "head_dim": widths["_swa"],
         "global_head_dim": widths[""],
-        "attention_k_eq_v": any(_lacks_values(gguf, layer) for layer, is_local in enumerate(types) if not is_local),
+        "attention_k_eq_v": any(gguf.has(f"{attn}_k.weight") and not gguf.has(f"{attn}_v.weight") for attn in prefixes),
     }
 
 
@@ -166,10 +167,6 @@ def _types(gguf: GGUF) -> list[bool]:
     """Return for each layer whether it has a sliding window."""
     types = window_settings(gguf, GEMMA4_WINDOWS).get("layer_types", ["full_attention"] * layer_count(gguf))
     return [type == "sliding_attention" for type in types]
-
-
-def _lacks_values(gguf: GGUF, layer: int) -> bool:
-    return gguf.has(f"blk.{layer}.attn_k.weight") and not gguf.has(f"blk.{layer}.attn_v.weight")
 
 
 def _rotating_share(gguf: GGUF) -> float:
