@@ -87,8 +87,13 @@ def reference(
 ) -> Tensor:
     """Implement `linear` in plain torch."""
     normed, unpacked = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
-    multiply = _float32_product if _rounds(unpacked, dtype) else _product
-    product = multiply(multiplied(normed, weight), unpacked, bias)
+    rows = multiplied(normed, weight)
+    if unpacked.is_cuda and unpacked.itemsize == 2 and dtype == torch.float32:
+        # A product in the weight's dtype would round the sums. torch has another product on CUDA only.
+        product = torch.mm(rows.to(unpacked.dtype), unpacked.t(), out_dtype=torch.float32)
+        product = product if bias is None else product + bias
+    else:
+        product = _product(rows, unpacked, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
@@ -110,17 +115,6 @@ def gated_reference(
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply in the weight's dtype: x's, or float32 for an unpacked quantised weight."""
     return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype))
-
-
-def _rounds(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a CUDA product in the weight's dtype would round sums that are requested in float32."""
-    return weight.is_cuda and weight.itemsize == 2 and dtype == torch.float32
-
-
-def _float32_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return float32 [M, out] without intermediate rounding; torch supports this on CUDA only."""
-    product = torch.mm(x.to(weight.dtype), weight.t(), out_dtype=torch.float32)
-    return product if bias is None else product + bias
 
 
 def _shape(x: Tensor, weight: Tensor, *others: Any) -> Tensor:

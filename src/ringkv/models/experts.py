@@ -42,9 +42,11 @@ class Experts:
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split intermediate elements, or the experts."""
         module, shared = f"{prefix}.{self.module}", self.shared.weights(prefix) if self.shared else {}
+        name = f"{module}.{self.router_name}.e_score_correction_bias"
+        correction = vector(name, self.router.experts, "exact")
         return {
             "router": self._router(module),
-            **self._correction(module),
+            **({"router_correction": correction} if self.correction else {}),
             "experts_gate_up": self._matrices(module, (self.gate, self.up), (self.intermediate, self.hidden), "gated"),
             "experts_down": self._matrices(module, (self.down,), (self.hidden, self.intermediate), "matrix"),
             **{f"shared_{name}": weight for name, weight in shared.items()},
@@ -67,12 +69,6 @@ class Experts:
             rows[f"{self.shared_gate}.weight"] = 1
         parts = (CheckpointTensor(f"{module}.{name}", (count, self.hidden)) for name, count in rows.items())
         return Weight(tuple(parts), "router")
-
-    def _correction(self, module: str) -> Declared:
-        if not self.correction:
-            return {}
-        name = f"{module}.{self.router_name}.e_score_correction_bias"
-        return {"router_correction": vector(name, self.router.experts, "exact")}
 
     def _matrices(self, module: str, names: Sequence[str], shape: tuple[int, int], pack: Pack) -> Weight:
         """Declare one matrix for each expert, of the parts with these names."""

@@ -112,21 +112,18 @@ class Attention:
         queries = Heads(self.heads, self.kv_heads)
         rows, heads = {"q_proj": query, **dict.fromkeys(new, key)}, (queries, *[Heads(self.kv_heads)] * len(new))
         output = parts(module, {"o_proj": self.hidden}, heads=(queries,))
+        sinks = CheckpointTensor(f"{module}.sinks", (self.heads,), heads=queries)
         return {
             **linear("qkv", parts(module, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
             **linear("output", output, query, self.output_bias, 1, "matrix"),
             **self._norms(module, query, key),
-            **self._sinks(module),
+            **({"sinks": Weight((sinks,), "exact", 0)} if self.sinks else {}),
         }
 
     def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
         """Return the heads that a rank computes, of all slots."""
         assert parallel == "heads"
         return replace(self, heads=len(rank.heads(self.heads, self.kv_heads)), kv_heads=len(rank.heads(self.kv_heads)))
-
-    def _sinks(self, module: str) -> Declared:
-        part = CheckpointTensor(f"{module}.sinks", (self.heads,), heads=Heads(self.heads, self.kv_heads))
-        return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
 
     def _norms(self, module: str, query: int, key: int) -> Declared:
         if self.qk_norm == "none":

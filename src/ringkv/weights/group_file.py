@@ -30,21 +30,17 @@ class GroupFile:
                 raise BadWeights(
                     f"{file} has {shown_names([name])}, which is not a matrix of whole groups here; {remedy}"
                 )
-            for part, expected in self._parts(name).items():
-                self._check_part(f"{name}.{part}", shape, expected)
+            for part, (dtype, elements) in self._parts(name).items():
+                expected = dtype, [shape[0], shape[1] // elements]
+                tensor = self._file.get_slice(f"{name}.{part}") if f"{name}.{part}" in self._names else None
+                stored = (tensor.get_dtype(), list(tensor.get_shape())) if tensor else "nothing"
+                if stored != expected:
+                    raise BadWeights(
+                        f"{file} has {stored} for {shown_names([f'{name}.{part}'])}, {expected} is needed; {remedy}"
+                    )
         known = {**self._layout.parts, **self._layout.more}
         if other := [part for part in self._names if part.rpartition(".")[2] not in known]:
             raise BadWeights(f"{file} has tensors that are no part of a matrix: {shown_names(other)}; {remedy}")
-
-    def _check_part(self, name: str, matrix: tuple[int, ...], part: tuple[str, int]) -> None:
-        expected = part[0], [matrix[0], matrix[1] // part[1]]
-        tensor = self._file.get_slice(name) if name in self._names else None
-        stored = (tensor.get_dtype(), list(tensor.get_shape())) if tensor else "nothing"
-        if stored != expected:
-            raise BadWeights(
-                f"{self._layout.file} has {stored} for {shown_names([name])}, {expected} is needed; "
-                f"{self._layout.remedy}"
-            )
 
     def has(self, name: str) -> bool:
         return f"{name}.q" in self._names
