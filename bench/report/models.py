@@ -5,21 +5,26 @@ import sys
 from collections.abc import Sequence
 
 from bench.results import ResultRow, figures, table
-from ringkv.models.families.registry import FAMILIES
+from ringkv.models.families.registry import FAMILIES, Read
 from ringkv.plan.shapes import configurations
 
 
 def models() -> str:
     """Return a row for each family: its architectures, and the sizes that `ringkv plan` knows."""
-    modules: dict[str, list[str]] = {}
+    names: dict[Read, list[str]] = {}
     for name, family in FAMILIES.items():
-        modules.setdefault(family.__module__, []).append(name)
-    rows = [_row(module, names) for module, names in modules.items()]
+        names.setdefault(family.read, []).append(name)
+    rows = [_row(read, architectures) for read, architectures in names.items()]
     return "\n".join(["| family | architectures | `ringkv plan` |", "|---|---|---|", *rows])
 
 
-def _row(module: str, names: Sequence[str]) -> str:
-    about = (inspect.getdoc(sys.modules[module]) or "").partition("\n\n")[0].replace("\n", " ").removesuffix(".")
+def _row(read: Read, names: Sequence[str]) -> str:
+    about = (
+        (inspect.getdoc(read) or inspect.getdoc(sys.modules[read.__module__]) or "")
+        .partition("\n\n")[0]
+        .replace("\n", " ")
+        .removesuffix(".")
+    )
     sizes = (size for size, raw in configurations().items() if raw["architectures"][0] in names)
     return f"| {about} | {', '.join(names)} | {', '.join(f'`{size}`' for size in sizes)} |"
 

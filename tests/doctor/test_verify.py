@@ -10,8 +10,7 @@ import pytest
 
 from ringkv.doctor import verify as module
 from ringkv.doctor.verify import verify
-from ringkv.machine.seal import SEAL, seal
-from ringkv.machine.stamp import changed, stamp
+from ringkv.machine.seal import SEAL, changed, seal, stamp
 from ringkv.residency.catalogue import catalogue
 
 

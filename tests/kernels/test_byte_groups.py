@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.kernels.byte_groups import ByteGroups, Minimums, nearest, of_int4
+from ringkv.kernels.byte_groups import ByteGroups, nearest, of_int4
 from ringkv.kernels.formats import FORMATS, rows_of, unpack, unpack_gated
 from ringkv.kernels.linear import gated, gated_reference, linear, reference
 from ringkv.kernels.quantize import groups_of
@@ -23,24 +23,23 @@ def groups(out: int, inner: int, minimums: bool) -> ByteGroups:
     """Any integers that the format can store, with weights of about one."""
     scale = ((torch.rand(out, inner // GROUP) + 1) / 3000).half()
     multiple = integers(-20, 20, out, inner // (GROUP // 2))
-    least = Minimums(torch.randn(scale.shape).half() / 32, integers(-20, 20, *scale.shape))
-    return ByteGroups(integers(-128, 127, out, inner), scale, multiple, least if minimums else None)
+    least = torch.randn(scale.shape).half() / 32, integers(-20, 20, *scale.shape)
+    return ByteGroups(integers(-128, 127, out, inner), scale, multiple, *(least if minimums else ()))
 
 
 def typical(out: int, inner: int, minimums: bool) -> ByteGroups:
     """Weights of which no group is much larger than another, or far from zero."""
     made = groups(out, inner, minimums)
-    least = made.minimums and Minimums(made.minimums.scale / 16, made.minimums.multiple)
-    return made._replace(multiple=integers(15, 20, *made.multiple.shape), minimums=least)
+    minimum = None if made.minimum is None else made.minimum / 16
+    return made._replace(multiple=integers(15, 20, *made.multiple.shape), minimum=minimum)
 
 
 def dequantised(groups: ByteGroups) -> Tensor:
     """Return float64 [out, in]."""
     scale = groups.scale.double().repeat_interleave(GROUP, 1)
     weight = scale * groups.multiple.double().repeat_interleave(GROUP // 2, 1) * groups.q.double()
-    if groups.minimums is not None:
-        least, multiple = (one.double() for one in groups.minimums)
-        weight += (least * multiple).repeat_interleave(GROUP, 1)
+    if groups.minimum is not None and groups.minimum_multiple is not None:
+        weight += (groups.minimum.double() * groups.minimum_multiple.double()).repeat_interleave(GROUP, 1)
     return weight
 
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.machine import stamp as module
-from ringkv.machine.seal import SEAL, broken, seal
-from ringkv.machine.stamp import STAMP, changed
+from ringkv.machine import seal as module
+from ringkv.machine.seal import SEAL, STAMP, broken, changed, seal
 
 
 @pytest.fixture

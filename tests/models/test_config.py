@@ -11,8 +11,8 @@ import transformers
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.base import ModelConfig, Sliding
 from ringkv.models.config import RopeConfig, load_config, parse_config
-from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
-from ringkv.models.sparse import Sparse
+from ringkv.models.experts import Experts
+from ringkv.models.families.registry import FAMILIES
 
 SIZES = {
     "vocab_size": 300,
@@ -62,8 +62,8 @@ def test_a_saved_configuration_reads_as_transformers_reads_it(
     assert (ours.num_heads, ours.num_kv_heads) == (theirs.num_attention_heads, theirs.num_key_value_heads)
     assert ours.head_dim == getattr(theirs, "head_dim", 96 // 6)
     assert (ours.hidden_size, ours.intermediate_size, ours.vocab_size, ours.context) == (96, 200, 300, 4096)
-    assert ours.rms_norm_eps == theirs.rms_norm_eps
-    assert ours.rope == RopeConfig(theirs.rope_parameters["rope_theta"])
+    assert ours.norm.eps == theirs.rms_norm_eps
+    assert ours.layer("global").rope == RopeConfig(theirs.rope_parameters["rope_theta"])
     assert ours.tied_embeddings == theirs.tie_word_embeddings
     always = {"attention_norm", "feed_forward_norm", "qkv", "output", "gate_up", "down"}
     assert set(ours.layer_weights(0)) == always | more
@@ -79,8 +79,8 @@ def test_what_a_short_configuration_leaves_out_is_what_transformers_assumes(kind
     assert ours.architecture == f"{kind}ForCausalLM"
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or 512 // 32)
-    assert ours.rms_norm_eps == theirs.rms_norm_eps
-    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.norm.eps == theirs.rms_norm_eps
+    assert ours.layer("global").rope.theta == theirs.rope_parameters["rope_theta"]
     assert ours.tied_embeddings == theirs.tie_word_embeddings
 
 
@@ -111,8 +111,8 @@ SCALINGS = [
 def test_both_spellings_of_the_rotary_embedding_give_the_same(scaling: dict[str, Any], expected: RopeConfig) -> None:
     older = dict(scaling)
     older["type"] = older.pop("rope_type")
-    assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).rope == expected
-    assert parse_config({**LLAMA, "rope_parameters": {"rope_theta": 5e5, **scaling}}).rope == expected
+    assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).layer("global").rope == expected
+    assert parse_config({**LLAMA, "rope_parameters": {"rope_theta": 5e5, **scaling}}).layer("global").rope == expected
 
 
 @pytest.mark.parametrize(("scaling", "expected"), SCALINGS)
@@ -120,12 +120,12 @@ def test_scaling_saved_by_transformers_reads_back(
     scaling: dict[str, Any], expected: RopeConfig, tmp_path: Path
 ) -> None:
     theirs = transformers.LlamaConfig(**SIZES, rope_parameters={"rope_theta": 5e5, **scaling})
-    assert load_config(saved(theirs, "LlamaForCausalLM", tmp_path)).rope == expected
+    assert load_config(saved(theirs, "LlamaForCausalLM", tmp_path)).layer("global").rope == expected
 
 
 def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
     scaling = {"type": "yarn", "original_max_position_embeddings": 512}
-    assert parse_config({**LLAMA, "rope_scaling": scaling}).rope.factor == 8.0
+    assert parse_config({**LLAMA, "rope_scaling": scaling}).layer("global").rope.factor == 8.0
 
 
 def test_settings_that_published_models_switch_off_are_harmless() -> None:
@@ -261,8 +261,9 @@ def test_the_first_hunyuan_models_have_one_architecture_and_their_own_names() ->
     mixed = {**HUNYUAN, "head_dim": 24, "use_cla": True}
     assert same(parse_config({**first, "num_experts": 4, "moe_topk": 2}), parse_config({**LLAMA, **mixed}))
     alone = parse_config({**first, "num_experts": 4, "moe_topk": 1})
-    assert isinstance(alone, Sparse)
-    assert not alone.experts.router.normalised
+    experts = alone.layer("global").feed_forward
+    assert isinstance(experts, Experts)
+    assert not experts.router.normalised
 
 
 def same(one: ModelConfig, other: ModelConfig) -> bool:
@@ -379,6 +380,10 @@ def test_a_rope_theta_of_0_is_the_default(spelling: dict[str, Any]) -> None:
     assert parse_config({**LLAMA, **spelling}) == parse_config(LLAMA)
 
 
-def test_each_architecture_has_an_example() -> None:
-    assert EXAMPLES.keys() == FAMILIES.keys()
-    assert set(MODEL_TYPES.values()) == FAMILIES.keys()
+def test_a_model_type_alone_names_one_architecture() -> None:
+    """transformers knows the others: the text models of gemma3, gemma3n and gemma4, and Hunyuan's first models."""
+    types = {family.model_type: name for name, family in FAMILIES.items()}
+    assert len(types) == len(FAMILIES)
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    theirs = {type: name for type, name in known.items() if type in types}
+    assert {type: types[type] for type in theirs} == theirs

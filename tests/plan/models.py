@@ -1,10 +1,6 @@
 """Configurations written out by hand from the models' published config.json."""
 
-from ringkv.models.base import ModelConfig
-from ringkv.models.families.llama import Llama
-from ringkv.models.families.qwen2 import Qwen2
-from ringkv.models.families.qwen3 import Qwen3
-from ringkv.models.layer import RopeConfig
+from ringkv.models.config import ModelConfig, parse_config
 
 
 def config(
@@ -18,23 +14,21 @@ def config(
     head_dim: int,
     context: int,
     tied: bool = False,
-    family: type[Llama] | type[Qwen2] | type[Qwen3] = Llama,
+    family: str = "Llama",
 ) -> ModelConfig:
-    return family(
-        architecture=f"{family.__name__}ForCausalLM",
-        vocab_size=vocab,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_layers=layers,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        rms_norm_eps=1e-5,
-        rope=RopeConfig(theta=1e4),
-        context=context,
-        tied_embeddings=tied,
-        eos_ids=(2,),
-        bos_id=1,
+    return parse_config(
+        {
+            "architectures": [f"{family}ForCausalLM"],
+            "vocab_size": vocab,
+            "hidden_size": hidden,
+            "intermediate_size": intermediate,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim,
+            "max_position_embeddings": context,
+            "tie_word_embeddings": tied,
+        }
     )
 
 
@@ -59,7 +53,7 @@ QWEN = config(
     head_dim=128,
     context=32768,
     tied=True,
-    family=Qwen2,
+    family="Qwen2",
 )
 LLAMA_8B = config(
     vocab=128256,
@@ -94,7 +88,7 @@ def qwen3(layers: int, hidden: int, intermediate: int, heads: int, tied: bool) -
         head_dim=128,
         context=40960,
         tied=tied,
-        family=Qwen3,
+        family="Qwen3",
     )
 
 

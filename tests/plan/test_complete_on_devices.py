@@ -1,6 +1,5 @@
 """Formats, graphs and threads that a device has."""
 
-from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -10,7 +9,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.kernels.encoding import LATENT_ENCODINGS
 from ringkv.models.config import ModelConfig
 from ringkv.plan import complete
-from tests.plan.models import SMOLLM2
+from tests.plan.models import config
 from tests.plan.resolved import DEEPSEEK, resolved
 
 
@@ -80,7 +79,7 @@ def test_formats_of_latents_are_accepted_on_a_gpu_if_they_have_kernels() -> None
     ("model", "kv_format", "said"),
     [
         (
-            replace(SMOLLM2, head_dim=36),
+            config(vocab=9, hidden=576, intermediate=96, layers=30, heads=9, kv_heads=3, head_dim=36, context=8192),
             "zipcache",
             "packs 8 elements together on cuda:0, which do not divide a head of 36",
         ),

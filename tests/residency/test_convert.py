@@ -10,10 +10,9 @@ import pytest
 import tokenizers
 
 from ringkv.base.errors import BadCache, BadWeights, PullFailed, UnsupportedModel
-from ringkv.machine import stamp
+from ringkv.machine import seal
 from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
-from ringkv.residency import disk
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.weights.checkpoint import open_checkpoint
 from ringkv.weights.gguf import convert as gguf_convert
@@ -102,7 +101,7 @@ def test_a_model_that_is_not_implemented_is_refused_before_its_weights_are_writt
 def test_a_full_disk_is_refused_before_weights_are_written(
     tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
     with pytest.raises(PullFailed, match="are free"):
         convert(tiny_gguf, target)
     assert left(target) == set()
@@ -167,7 +166,7 @@ def test_files_are_read_again_only_if_they_were_touched(
     tiny_gguf: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, read = convert(tiny_gguf, target) / "model.safetensors", []
-    monkeypatch.setattr(stamp, "broken", lambda folder: read.append(folder) or broken(folder))
+    monkeypatch.setattr(seal, "broken", lambda folder: read.append(folder) or broken(folder))
     assert is_converted(target)
     assert read == []
     os.utime(weights)

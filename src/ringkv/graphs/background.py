@@ -14,7 +14,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.util import is_exiting
@@ -122,22 +121,13 @@ class _Shape(NamedTuple):
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What the compiling process shares with this one, so that both find a graph under the same key."""
-
-    ahead: AheadOfTime
-    prepare: Callable[[], object]
-    threads: int
-
-
 class _Compiler:
     """The compiling process. It ends with this one."""
 
     def __init__(self, ahead: AheadOfTime, prepare: Callable[[], object]) -> None:
         self._connection, theirs = get_context("spawn").Pipe()
-        setting = _Setting(ahead.silent(), prepare, torch.get_num_threads())
-        self._process = get_context("spawn").Process(target=_serve, args=(theirs, setting), daemon=True)
+        shared = ahead.silent(), prepare, torch.get_num_threads()  # so that both find a graph under the same key
+        self._process = get_context("spawn").Process(target=_serve, args=(theirs, *shared), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -160,17 +150,17 @@ class _Compiler:
             raise RuntimeError(f"{graph.name} could not be compiled: {fault}")
 
 
-def _serve(connection: Connection, setting: _Setting) -> None:
+def _serve(connection: Connection, ahead: AheadOfTime, prepare: Callable[[], object], threads: int) -> None:
     """Compile graphs until this process is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the engine, which ignores it, sends it to its children at its end
     exit_with_parent()
     _lock_in_process()
     os.nice(NICE)
-    torch.set_num_threads(setting.threads)
-    setting.prepare()
+    torch.set_num_threads(threads)
+    prepare()
     with torch.inference_mode(), suppress(EOFError, OSError):  # the engine has ended
         while True:
-            connection.send(_fault(setting.ahead, *connection.recv()))
+            connection.send(_fault(ahead, *connection.recv()))
 
 
 def _lock_in_process() -> None:

@@ -21,63 +21,41 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, row_chunks, rows_by_panel, unpack
-from ringkv.kernels.quantize import LINE, LINES, Int4Groups
+from ringkv.kernels.quantize import LINE, LINES, Int4Groups, chunks, stacked
 
 HALF = BLOCK_K // 2  # elements that share a multiple of the scale
 LARGEST = 127
 LINE_16_BIT, LINE_A8 = (4, 16), (4, 4, 4)  # shapes of a line, by which the C++ operators tell the formats apart
 
 
-class Minimums(NamedTuple):
-    """Minimums of groups: scale float16 [out, in / 32], multiple int8 [out, in / 32]."""
-
-    scale: Tensor
-    multiple: Tensor
-
-
 class ByteGroups(NamedTuple):
     """A matrix [out, in]: q int8 [out, in]; scale float16 [out, in / 32]; multiple int8 [out, in / 16].
 
-    minimums: None if all are zero.
+    minimum, minimum_multiple: float16 and int8 [out, in / 32]; None if all are zero.
     """
 
     q: Tensor
     scale: Tensor
     multiple: Tensor
-    minimums: Minimums | None = None
+    minimum: Tensor | None = None
+    minimum_multiple: Tensor | None = None
 
     def chunk(self, count: int) -> list["ByteGroups"]:
         """Split by rows."""
-        minimums: Sequence[Minimums | None] = [None] * count if self.minimums is None else _split(self.minimums, count)
-        q, scale, multiple = (one.chunk(count) for one in (self.q, self.scale, self.multiple))
-        return [ByteGroups(*parts) for parts in zip(q, scale, multiple, minimums, strict=True)]
+        return chunks(self, count)
 
     def with_minimums(self) -> "ByteGroups":
         """Return these groups with minimums, which are zero if there were none."""
-        zeros = Minimums(torch.zeros_like(self.scale), torch.zeros(self.scale.shape, dtype=torch.int8))
-        return self._replace(minimums=self.minimums or zeros)
-
-
-def _split(minimums: Minimums, count: int) -> Sequence[Minimums]:
-    return [Minimums(*parts) for parts in zip(*(one.chunk(count) for one in minimums), strict=True)]
-
-
-def stacked(parts: Sequence[ByteGroups]) -> ByteGroups:
-    """Concatenate matrices along their rows; all or none have minimums."""
-    whole = zip(*((part.q, part.scale, part.multiple) for part in parts), strict=True)
-    q, scale, multiple = map(torch.cat, whole)
-    minimums = [part.minimums for part in parts if part.minimums is not None]
-    if not minimums:
-        return ByteGroups(q, scale, multiple)
-    assert len(minimums) == len(parts)
-    return ByteGroups(q, scale, multiple, Minimums(*(torch.cat(one) for one in zip(*minimums, strict=True))))
+        if self.minimum is not None:
+            return self
+        zeros = torch.zeros(self.scale.shape, dtype=torch.int8)
+        return self._replace(minimum=zeros.half(), minimum_multiple=zeros)
 
 
 def of_int4(groups: Int4Groups) -> ByteGroups:
     """Return weights in 4 bits as groups of bytes, without rounding."""
     ones = torch.ones(groups.scale.shape, dtype=torch.int8)
-    minimums = Minimums(groups.minimum, ones)
-    return ByteGroups(groups.q.view(torch.int8), groups.scale, ones.repeat_interleave(2, 1), minimums)
+    return ByteGroups(groups.q.view(torch.int8), groups.scale, ones.repeat_interleave(2, 1), groups.minimum, ones)
 
 
 def nearest(weight: Tensor) -> ByteGroups:
@@ -131,15 +109,15 @@ def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
     groups = weight if isinstance(weight, ByteGroups) else nearest(weight)
     first, second = groups.multiple.unflatten(1, (-1, 2)).unbind(-1)
     header = [_line(groups.scale, first, second)]
-    if groups.minimums is not None:
-        header.append(_line(*groups.minimums, torch.zeros_like(first)))
+    if groups.minimum is not None and groups.minimum_multiple is not None:
+        header.append(_line(groups.minimum, groups.minimum_multiple, torch.zeros_like(first)))
     blocks = pack(groups.q).flatten(2).unflatten(2, (LINES, LINE))
     return torch.cat((torch.stack(header, dim=2), blocks), dim=2).view(*blocks.shape[:2], -1, *shape)
 
 
 def _line(halves: Tensor, *each: Tensor) -> Tensor:
     """Return a line of each block, int8 [S, K, 64], of values [out, K]: float16 and twice int8."""
-    parts = [by_panel(one).view(torch.int8).flatten(2) for one in (halves, *each)]
+    parts = [by_panel(values).view(torch.int8).flatten(2) for values in (halves, *each)]
     return torch.cat(parts, dim=2)
 
 

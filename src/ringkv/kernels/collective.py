@@ -9,7 +9,7 @@ Before it each rank has its columns of all rows, afterwards all columns of its r
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -81,80 +81,58 @@ def report_end(rank: int) -> None:
 
 def all_reduce(x: Tensor, exchange: Exchange) -> Tensor:
     """Return the float32 sum of all ranks' x; x itself if there is one rank."""
-    return _OPERATORS[exchange].all_reduce(x)
+    return x if exchange == "none" else _OPERATORS[exchange]["all_reduce"](x)
 
 
 def all_max(x: Tensor, exchange: Exchange) -> Tensor:
     """Return the element-wise maximum of all ranks' x, float32; x itself if there is one rank."""
-    return _OPERATORS[exchange].all_max(x)
+    return x if exchange == "none" else _OPERATORS[exchange]["all_max"](x)
 
 
 def all_gather(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
     """Return all ranks' float32 x [N, its width] side by side; x itself if there is one rank."""
-    return _OPERATORS[exchange].all_gather(x, list(widths))
+    return x if exchange == "none" else _OPERATORS[exchange]["all_gather"](x, list(widths))
 
 
 def columns_to_rows(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Tensor:
     """Return this rank's rows of all ranks' x [N, its width] side by side: float32 [N / ranks, all widths]."""
-    return _OPERATORS[exchange].columns_to_rows(x, list(widths))
+    return x if exchange == "none" else _OPERATORS[exchange]["columns_to_rows"](x, list(widths))
 
 
 def rows_to_columns(x: Tensor, widths: Sequence[int], own: int, exchange: Exchange) -> Tensor:
     """Return this rank's `own` columns of all ranks' rows x [N / ranks, all widths]: float32 [N, own]."""
-    return _OPERATORS[exchange].rows_to_columns(x, list(widths), own)
+    return x if exchange == "none" else _OPERATORS[exchange]["rows_to_columns"](x, list(widths), own)
 
 
-def _communicator() -> Communicator:
-    return _current.communicator or _shared[0]
+_SHAPES: Mapping[str, Callable[..., tuple[int, ...]]] = {
+    "all_reduce": lambda x: x.shape,
+    "all_max": lambda x: x.shape,
+    "all_gather": lambda x, widths: (x.shape[0], sum(widths)),
+    "columns_to_rows": lambda x, widths: (x.shape[0] // len(widths), sum(widths)),
+    "rows_to_columns": lambda x, widths, own: (x.shape[0] * len(widths), own),
+}
+"""The shapes of what operators return."""
 
 
-def _float32(x: Tensor) -> Tensor:
-    return torch.empty(x.shape, dtype=torch.float32, device=x.device)
+def _define(name: str, shape: Callable[..., tuple[int, ...]]) -> None:
+    """Register the operator that uses this process's communicator, and the shape function of both operators."""
+
+    def communicate(*arguments: Any) -> Tensor:
+        out: Tensor = getattr(_current.communicator or _shared[0], name)(*arguments)
+        return out
+
+    def empty(x: Tensor, *arguments: Any) -> Tensor:
+        return torch.empty(shape(x, *arguments), dtype=torch.float32, device=x.device)
+
+    LIBRARY.impl(name, communicate, "CompositeExplicitAutograd")
+    for suffix in ("", "_memory"):
+        register_fake(f"ringkv::{name}{suffix}", empty, lib=LIBRARY)
 
 
-def _joined(x: Tensor, widths: Sequence[int]) -> Tensor:
-    return torch.empty(x.shape[0], sum(widths), dtype=torch.float32, device=x.device)
+for _name, _shape in _SHAPES.items():
+    _define(_name, _shape)
 
-
-def _rows(x: Tensor, widths: Sequence[int]) -> Tensor:
-    return torch.empty(x.shape[0] // len(widths), sum(widths), dtype=torch.float32, device=x.device)
-
-
-def _columns(x: Tensor, widths: Sequence[int], own: int) -> Tensor:
-    return torch.empty(x.shape[0] * len(widths), own, dtype=torch.float32, device=x.device)
-
-
-LIBRARY.impl("all_reduce", lambda x: _communicator().all_reduce(x), "CompositeExplicitAutograd")
-LIBRARY.impl("all_max", lambda x: _communicator().all_max(x), "CompositeExplicitAutograd")
-LIBRARY.impl("all_gather", lambda x, widths: _communicator().all_gather(x, widths), "CompositeExplicitAutograd")
-LIBRARY.impl("columns_to_rows", lambda *args: _communicator().columns_to_rows(*args), "CompositeExplicitAutograd")
-LIBRARY.impl("rows_to_columns", lambda *args: _communicator().rows_to_columns(*args), "CompositeExplicitAutograd")
-for _suffix in ("", "_memory"):
-    register_fake(f"ringkv::all_reduce{_suffix}", _float32, lib=LIBRARY)
-    register_fake(f"ringkv::all_max{_suffix}", _float32, lib=LIBRARY)
-    register_fake(f"ringkv::all_gather{_suffix}", _joined, lib=LIBRARY)
-    register_fake(f"ringkv::columns_to_rows{_suffix}", _rows, lib=LIBRARY)
-    register_fake(f"ringkv::rows_to_columns{_suffix}", _columns, lib=LIBRARY)
-
-
-class _Operators(NamedTuple):
-    all_reduce: Callable[[Tensor], Tensor]
-    all_max: Callable[[Tensor], Tensor]
-    all_gather: Callable[[Tensor, list[int]], Tensor]
-    columns_to_rows: Callable[[Tensor, list[int]], Tensor]
-    rows_to_columns: Callable[[Tensor, list[int], int], Tensor]
-
-
-def _operators(suffix: str) -> _Operators:
-    return _Operators(*(getattr(torch.ops.ringkv, f"{name}{suffix}") for name in _Operators._fields))
-
-
-def _alone(x: Tensor, *_: object) -> Tensor:
-    return x
-
-
-_OPERATORS: Mapping[Exchange, _Operators] = {
-    "none": _Operators(*[_alone] * len(_Operators._fields)),
-    "network": _operators(""),
-    "memory": _operators("_memory"),
+_OPERATORS: Mapping[Exchange, Mapping[str, Callable[..., Tensor]]] = {
+    "network": {name: getattr(torch.ops.ringkv, name) for name in _SHAPES},
+    "memory": {name: getattr(torch.ops.ringkv, f"{name}_memory") for name in _SHAPES},
 }

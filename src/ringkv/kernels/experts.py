@@ -6,7 +6,6 @@ if a row has chosen it. Shapes are static: how many rows an expert has is known 
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -32,39 +31,8 @@ def experts(
         x, norm = rms_norm(x, norm.weight, norm.eps, norm.offset), NO_NORM
     is_packed = 2 not in (stack.gate_up.dim(), stack.down.dim())
     operator = torch.ops.ringkv.experts if is_packed or x.is_cuda else torch.ops.ringkv.experts_any
-    out: Tensor = operator(*_Arguments.of(x, chosen, weights, stack, residual, norm))
+    out: Tensor = operator(x, chosen, weights, *stack, residual, *norm)
     return out
-
-
-class _Arguments(NamedTuple):
-    """The operator's arguments in their order."""
-
-    x: Tensor
-    chosen: Tensor
-    weights: Tensor
-    gate_up: Tensor
-    down: Tensor
-    experts: int
-    norm: Tensor | None
-    eps: float
-    residual: Tensor
-    activation: str
-    offset: float
-    gate_up_bias: Tensor | None
-    down_bias: Tensor | None
-
-    @classmethod
-    def of(
-        cls, x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, residual: Tensor, norm: RMSNorm
-    ) -> Self:
-        gate_up, down, count, activation, *biases = stack
-        matrices, before = (gate_up, down, count), (norm.weight, norm.eps)
-        return cls(x, chosen, weights, *matrices, *before, residual, activation, norm.offset, *biases)
-
-    @property
-    def stack(self) -> ExpertStack:
-        biases = self.gate_up_bias, self.down_bias
-        return ExpertStack(self.gate_up, self.down, self.experts, self.activation, *biases)
 
 
 def reference(
@@ -87,24 +55,19 @@ def _each(bias: Tensor | None, count: int) -> Sequence[Tensor | None]:
     return [None] * count if bias is None else bias.chunk(count)
 
 
-def _reference(call: _Arguments) -> Tensor:
-    norm = RMSNorm(call.norm, call.eps, call.offset)
-    return reference(call.x, call.chosen, call.weights, call.stack, call.residual, norm)
-
-
-def _cuda(call: _Arguments) -> Tensor:
+def _cuda(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, residual: Tensor, norm: RMSNorm) -> Tensor:
     from ringkv.kernels.gpu import experts as gpu  # loads Triton
 
-    assert call.norm is None, "`experts` normalises x on CUDA"
-    return gpu.experts(call.x, call.chosen, call.weights, call.stack, call.residual)
+    assert norm.weight is None, "`experts` normalises x on CUDA"
+    return gpu.experts(x, chosen, weights, stack, residual)
 
 
-def _shape(call: _Arguments) -> Tensor:
-    return torch.empty_like(call.residual, memory_format=torch.contiguous_format)
+def _shape(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, residual: Tensor, norm: RMSNorm) -> Tensor:
+    return torch.empty_like(residual, memory_format=torch.contiguous_format)
 
 
 for _name in ("experts", "experts_any"):
-    LIBRARY.impl(_name, grouped(_reference), "CompositeExplicitAutograd")
+    LIBRARY.impl(_name, grouped(reference), "CompositeExplicitAutograd")
     register_fake(f"ringkv::{_name}", grouped(_shape), lib=LIBRARY)
 if find_spec("triton"):
     LIBRARY.impl("experts", grouped(_cuda), "CUDA")

@@ -14,108 +14,52 @@ class WeightFormat(NamedTuple):
 
     dtype: torch.dtype
     dimensions: int  # of a packed tensor
-    fits: Callable[[Tensor], bool]  # whether the format can store this matrix; others stay plain
     pack: Callable[[Any], Tensor]
-    pack_gated: Callable[[Any], Tensor]  # of gate and up stacked: panels of gates and of ups alternate
     unpack: Callable[[Tensor], Tensor]
     rows: Callable[[Tensor, Tensor], Tensor]
     quantise: Callable[[Tensor], Any] | None = None  # to what `pack` also accepts, and a checkpoint may have
     multiplied: Callable[[Tensor], Tensor] | None = None  # what products make of the rows of x; None: nothing
     has_groups: bool = False  # along K, with scales of their own; few rows are then multiplied in another way than many
+    fits: Callable[[Tensor], bool] = packing.is_whole  # whether it can store this matrix; others stay plain
+    alternating: Callable[[Tensor], Tensor] | None = None  # a faster `pack_gated`
+
+    def pack_gated(self, weight: Any) -> Tensor:
+        """Pack gate and up stacked: panels of gates and of ups alternate."""
+        if self.alternating:
+            return self.alternating(weight)
+        return torch.stack([self.pack(half) for half in weight.chunk(2)], dim=1).flatten(0, 1)
 
 
-def _alternating(pack: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
-    return lambda weight: torch.stack([pack(half) for half in weight.chunk(2)], dim=1).flatten(0, 1)
-
-
+_BF16 = WeightFormat(torch.bfloat16, 5, packing.pack, packing.unpack, packing.packed_rows)
+_INT8 = WeightFormat(torch.int8, 3, quantize.pack_int8, quantize.unpack_int8, quantize.int8_rows, quantize.rows_of)
+_INT4 = WeightFormat(
+    torch.uint8, 4, quantize.pack_int4, quantize.unpack_int4, quantize.int4_rows, quantize.groups_of, has_groups=True
+)
+_GROUPS = WeightFormat(
+    torch.int8,
+    5,
+    byte_groups.pack_groups,
+    byte_groups.unpack_groups,
+    byte_groups.groups_rows,
+    byte_groups.nearest,
+    has_groups=True,
+)
 FORMATS: Mapping[str, WeightFormat] = {
-    "bf16": WeightFormat(
-        torch.bfloat16,
-        5,
-        packing.can_pack,
-        packing.pack,
-        packing.pack_gated,
-        packing.unpack,
-        packing.packed_rows,
-    ),
-    "int8": WeightFormat(
-        torch.int8,
-        3,
-        packing.is_whole,
-        quantize.pack_int8,
-        _alternating(quantize.pack_int8),
-        quantize.unpack_int8,
-        quantize.int8_rows,
-        quantize.rows_of,
-    ),
-    "int4": WeightFormat(
-        torch.uint8,
-        4,
-        packing.is_whole,
-        quantize.pack_int4,
-        _alternating(quantize.pack_int4),
-        quantize.unpack_int4,
-        quantize.int4_rows,
-        quantize.groups_of,
-        has_groups=True,
-    ),
+    "bf16": _BF16._replace(fits=packing.can_pack, alternating=packing.pack_gated),
+    "int8": _INT8,
+    "int4": _INT4,
     "w8a8": WeightFormat(
         torch.int8,
         4,
-        packing.is_whole,
         int8_products.pack_w8a8,
-        _alternating(int8_products.pack_w8a8),
         int8_products.unpack_w8a8,
         int8_products.w8a8_rows,
         multiplied=int8_products.rounded,
     ),
-    "w4a8": WeightFormat(
-        torch.uint8,
-        5,
-        packing.is_whole,
-        int8_products.pack_w4a8,
-        _alternating(int8_products.pack_w4a8),
-        int8_products.unpack_w4a8,
-        int8_products.w4a8_rows,
-        quantize.groups_of,
-        int8_products.rounded,
-        has_groups=True,
-    ),
-    "w4a4": WeightFormat(
-        torch.uint8,
-        6,
-        packing.is_whole,
-        int8_products.pack_w4a4,
-        _alternating(int8_products.pack_w4a4),
-        int8_products.unpack_w4a4,
-        int8_products.w4a4_rows,
-        quantize.groups_of,
-        int8_products.rounded_to_4_bits,
-        has_groups=True,
-    ),
-    "int8-groups": WeightFormat(
-        torch.int8,
-        5,
-        packing.is_whole,
-        byte_groups.pack_groups,
-        _alternating(byte_groups.pack_groups),
-        byte_groups.unpack_groups,
-        byte_groups.groups_rows,
-        byte_groups.nearest,
-        has_groups=True,
-    ),
-    "int8-groups-a8": WeightFormat(
-        torch.int8,
-        6,
-        packing.is_whole,
-        byte_groups.pack_groups_a8,
-        _alternating(byte_groups.pack_groups_a8),
-        byte_groups.unpack_groups,
-        byte_groups.groups_rows,
-        byte_groups.nearest,
-        int8_products.rounded,
-        has_groups=True,
-    ),
+    "w4a8": _INT4._replace(dimensions=5, pack=int8_products.pack_w4a8, multiplied=int8_products.rounded),
+    "w4a4": _INT4._replace(dimensions=6, pack=int8_products.pack_w4a4, multiplied=int8_products.rounded_to_4_bits),
+    "int8-groups": _GROUPS,
+    "int8-groups-a8": _GROUPS._replace(dimensions=6, pack=byte_groups.pack_groups_a8, multiplied=int8_products.rounded),
 }
 _OF_TENSOR = {(format.dtype, format.dimensions): format for format in FORMATS.values()}
 

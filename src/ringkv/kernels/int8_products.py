@@ -53,50 +53,26 @@ def pack_w8a8(weight: Tensor) -> Tensor:
 
 def unpack_w8a8(packed: Tensor) -> Tensor:
     """Invert `pack_w8a8` except for rounding: float32 [out, in]."""
-    return butterflies(quantize.unpack_int8(_in_lines(packed)), ROTATION)
+    return butterflies(quantize.unpack_int8(packed.flatten(2)), ROTATION)
 
 
 def w8a8_rows(packed: Tensor, rows: Tensor) -> Tensor:
     """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]. Sums are exact before the scale is applied."""
-    q, scales = quantize.int8_parts(_in_lines(packed), rows)
+    q, scales = quantize.int8_parts(packed.flatten(2), rows)
     return (butterflies(q.float(), ROTATION) * scales).bfloat16()
 
 
 def pack_w4a8(weight: Tensor | Int4Groups) -> Tensor:
-    """Pack [out, in], bfloat16 or already in groups."""
+    """Pack [out, in], bfloat16 or already in groups; `quantize.unpack_int4` inverts it."""
     return _in_words(quantize.pack_int4(weight))
 
 
 def pack_w4a4(weight: Tensor | Int4Groups) -> Tensor:
-    """Pack [out, in], bfloat16 or already in groups."""
+    """Pack [out, in], bfloat16 or already in groups; `quantize.unpack_int4` inverts it."""
     packed: Tensor = pack_w4a8(weight).unflatten(-1, (2, 2))
     return packed
-
-
-def unpack_w4a4(packed: Tensor) -> Tensor:
-    """Invert `pack_w4a4` except for rounding: float32 [out, in]."""
-    return unpack_w4a8(packed.flatten(-2))
-
-
-def w4a4_rows(packed: Tensor, rows: Tensor) -> Tensor:
-    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    return w4a8_rows(packed.flatten(-2), rows)
-
-
-def unpack_w4a8(packed: Tensor) -> Tensor:
-    """Invert `pack_w4a8` except for rounding: float32 [out, in]."""
-    return quantize.unpack_int4(_in_lines(packed))
-
-
-def w4a8_rows(packed: Tensor, rows: Tensor) -> Tensor:
-    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    return quantize.int4_rows(_in_lines(packed), rows)
 
 
 def _in_words(lines: Tensor) -> Tensor:
     words: Tensor = lines.unflatten(-1, (LINE // WORD, WORD))
     return words
-
-
-def _in_lines(words: Tensor) -> Tensor:
-    return words.flatten(-2)

@@ -60,8 +60,8 @@ LIBRARY.define(
     " float offset) -> Tensor"
 )
 _EXPERTS = (
-    "(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int count, Tensor? norm, float eps,"
-    " Tensor residual, str activation, float offset, Tensor? gate_up_bias, Tensor? down_bias) -> Tensor"
+    "(Tensor x, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, int experts, str activation,"
+    " Tensor? gate_up_bias, Tensor? down_bias, Tensor residual, Tensor? norm, float eps, float offset) -> Tensor"
 )
 LIBRARY.define("experts" + _EXPERTS)
 LIBRARY.define("experts_any" + _EXPERTS)  # for matrices that are not packed

@@ -5,6 +5,7 @@ calls. So the RMSNorm before it, and the bias, gate or residual after it, are pa
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -86,8 +87,13 @@ def reference(
 ) -> Tensor:
     """Implement `linear` in plain torch."""
     normed, unpacked = x if norm is None else rms_norm(x, norm, eps, offset), unpack(weight)
-    multiply = _float32_product if _rounds(unpacked, dtype) else _product
-    product = multiply(multiplied(normed, weight), unpacked, bias)
+    rows = multiplied(normed, weight)
+    if unpacked.is_cuda and unpacked.itemsize == 2 and dtype == torch.float32:
+        # A product in the weight's dtype would round the sums. torch has another product on CUDA only.
+        product = torch.mm(rows.to(unpacked.dtype), unpacked.t(), out_dtype=torch.float32)
+        product = product if bias is None else product + bias
+    else:
+        product = _product(rows, unpacked, bias)
     return (product if residual is None else product + residual).to(dtype)
 
 
@@ -111,33 +117,12 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x.to(weight.dtype), weight, None if bias is None else bias.to(weight.dtype))
 
 
-def _rounds(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a CUDA product in the weight's dtype would round sums that are requested in float32."""
-    return weight.is_cuda and weight.itemsize == 2 and dtype == torch.float32
-
-
-def _float32_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return float32 [M, out] without intermediate rounding; torch supports this on CUDA only."""
-    product = torch.mm(x.to(weight.dtype), weight.t(), out_dtype=torch.float32)
-    return product if bias is None else product + bias
-
-
-def _shape(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    norm: Tensor | None,
-    eps: float,
-    residual: Tensor | None,
-    dtype: torch.dtype,
-    offset: float,
-) -> Tensor:
+def _shape(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    *_, dtype, _ = others
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N, dtype=dtype)
 
 
-def _gated_shape(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor | None, eps: float, activation: str, offset: float
-) -> Tensor:
+def _gated_shape(x: Tensor, weight: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N // 2)
 
 

@@ -52,20 +52,20 @@ class Network:
     def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor:
         rows = len(x) // self._count
         given = x.float().unflatten(0, (rows, self._count)).transpose(0, 1).flatten()
-        found = _exchanged(given, [rows * x.shape[1]] * self._count, [rows * width for width in widths])
-        return torch.cat([part.view(rows, -1) for part in found], 1)
+        parts = _exchanged(given, [rows * x.shape[1]] * self._count, [rows * width for width in widths])
+        return torch.cat([part.view(rows, -1) for part in parts], 1)
 
     def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
         given = torch.cat([part.flatten() for part in x.float().split(list(widths), 1)])
-        found = _exchanged(given, [len(x) * width for width in widths], [len(x) * own] * self._count)
-        return torch.stack([part.view(len(x), own) for part in found], 1).flatten(0, 1)
+        parts = _exchanged(given, [len(x) * width for width in widths], [len(x) * own] * self._count)
+        return torch.stack([part.view(len(x), own) for part in parts], 1).flatten(0, 1)
 
 
 def _exchanged(given: Tensor, sent: list[int], received: list[int]) -> Sequence[Tensor]:
     """Send each rank so many elements of `given`, in the order of the ranks, and return what each sends here."""
-    found = given.new_empty(sum(received))
-    dist.all_to_all_single(found, given, received, sent)
-    parts: Sequence[Tensor] = found.split(received)
+    taken = given.new_empty(sum(received))
+    dist.all_to_all_single(taken, given, received, sent)
+    parts: Sequence[Tensor] = taken.split(received)
     return parts
 
 

@@ -30,7 +30,7 @@ class Int4Groups(NamedTuple):
 
     def chunk(self, count: int) -> list["Int4Groups"]:
         """Split by rows."""
-        return [Int4Groups(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+        return chunks(self, count)
 
 
 class Int8Rows(NamedTuple):
@@ -41,15 +41,23 @@ class Int8Rows(NamedTuple):
 
     def chunk(self, count: int) -> list["Int8Rows"]:
         """Split by rows."""
-        return [Int8Rows(*parts) for parts in zip(*(one.chunk(count) for one in self), strict=True)]
+        return chunks(self, count)
 
 
-Quantised = TypeVar("Quantised", Int4Groups, Int8Rows)
+Quantised = TypeVar("Quantised", bound=tuple[Tensor | None, ...])
+"""A matrix of a NamedTuple of this module, or of `byte_groups`: tensors, of which some may be None."""
 
 
-def stacked(parts: Sequence[Quantised]) -> Quantised:
-    """Concatenate matrices along their rows."""
-    return type(parts[0])(*(torch.cat(one) for one in zip(*parts, strict=True)))
+def chunks(matrix: Quantised, count: int) -> list[Quantised]:
+    """Split a matrix by rows."""
+    parts = ([None] * count if part is None else part.chunk(count) for part in matrix)
+    return [type(matrix)(*some) for some in zip(*parts, strict=True)]
+
+
+def stacked(matrices: Sequence[Quantised]) -> Quantised:
+    """Concatenate matrices along their rows. A part is None in all of them or in none."""
+    parts = zip(*matrices, strict=True)
+    return type(matrices[0])(*(None if some[0] is None else torch.cat(some) for some in parts))
 
 
 def pack_int8(weight: Tensor | Int8Rows) -> Tensor:
@@ -86,7 +94,7 @@ def pack_int4(weight: Tensor | Int4Groups) -> Tensor:
     q, scale, minimum = weight if isinstance(weight, Int4Groups) else groups_of(weight)
     words = pack(q).unflatten(2, (4, 4)).flatten(-2).unflatten(-1, (2, PANEL_N))
     lines = (words[..., 0, :] | words[..., 1, :] << 4).transpose(-1, -2).flatten(2).unflatten(2, (4, LINE))
-    header = torch.stack([by_panel(one) for one in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
+    header = torch.stack([by_panel(half) for half in (scale, minimum)], dim=2).view(torch.uint8).flatten(2)
     return torch.cat((header[:, :, None], lines), dim=2)
 
 
@@ -96,7 +104,11 @@ def groups_of(weight: Tensor) -> Int4Groups:
 
 
 def unpack_int4(packed: Tensor) -> Tensor:
-    """Invert `pack_int4` except for rounding: float32 [out, in]. Products of many rows round it to bfloat16."""
+    """Invert `pack_int4` except for rounding: float32 [out, in]. Products of many rows round it to bfloat16.
+
+    The lines of w4a8 and w4a4 have more dimensions.
+    """
+    packed = packed.flatten(3)
     scale, minimum = (_broadcastable(packed[:, :, 0].unflatten(-1, (2, -1))[:, :, i]) for i in range(2))
     words: Tensor = packed[:, :, 1:].unflatten(-1, (PANEL_N, 4)).transpose(-1, -2)  # [S, K, 4 lines, 4 bytes, 16 words]
     q = torch.stack((words & 15, words >> 4), dim=-2).reshape(*packed.shape[:2], PANEL_N, PANEL_N, 2)

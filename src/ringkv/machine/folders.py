@@ -72,13 +72,12 @@ def unwritable(folder: Path) -> str | None:
             file.write(bytes(PROBE))
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return f"{folder} cannot be written ({reason(error)}); {_REMEDY}"
-    if free < SPARE:
-        return f"{folder} cannot be written ({free / 1e6:.1f} MB are free, {SPARE / 1e6:.0f} MB are needed); {_REMEDY}"
-    return None
-
-
-_REMEDY = f"free disk space or make it writable, {ELSEWHERE}"
+        fault = reason(error)
+    else:
+        if free >= SPARE:
+            return None
+        fault = f"{free / 1e6:.1f} MB are free, {SPARE / 1e6:.0f} MB are needed"
+    return f"{folder} cannot be written ({fault}); free disk space or make it writable, {ELSEWHERE}"
 
 
 def reason(error: OSError) -> str:

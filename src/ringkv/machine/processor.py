@@ -30,8 +30,8 @@ def name() -> str:
 
 def instructions() -> frozenset[str]:
     """Return the instruction set extensions, by Linux's names: "avx2", "amx_bf16", "asimd"."""
-    found = cpuinfo()
-    return frozenset(found.get("flags", found.get("Features", "")).split())
+    fields = cpuinfo()
+    return frozenset(fields.get("flags", fields.get("Features", "")).split())
 
 
 def multiplies_int8(instructions: Collection[str]) -> bool:

@@ -1,13 +1,22 @@
 """seal: sizes and sha256 digests of generated files, stored beside them, so that a change on disk is noticed.
 
-seal.json    {"graph.so": {"bytes": 81232, "sha256": "..."}}
+    seal.json    {"graph.so": {"bytes": 81232, "sha256": "..."}}
+    stamp.json   {"model.safetensors": [bytes, mtime in ns, ctime in ns, inode]}, when digests were last right
+
+Comparing stamps costs a few microseconds a file, computing digests a second for two gigabytes. So digests of a folder
+with stamps are computed only if a stamp differs. Digests alone notice bits that change without the system's knowledge,
+on a failing disk.
 """
 
 import hashlib
 import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-SEAL = "seal.json"
+SEAL, STAMP = "seal.json", "stamp.json"
 
 
 def seal(folder: Path) -> None:
@@ -23,11 +32,6 @@ def broken(folder: Path) -> str | None:
         return next((fault for name, want in files.items() if (fault := _fault(folder / name, want))), None)
     except (OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         return f"{SEAL} cannot be read ({error})"
-
-
-def sealed_files(folder: Path) -> list[Path]:
-    """Return the files that the seal names. Raises OSError or ValueError if it cannot be read."""
-    return [folder / name for name in json.loads((folder / SEAL).read_bytes())]
 
 
 def _fault(path: Path, want: dict[str, str | int]) -> str | None:
@@ -46,3 +50,52 @@ def digest(path: Path) -> str:
     """Return a file's sha256. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def stamp(folder: Path) -> None:
+    """Write the stamps of the folder's files, which are as they were sealed."""
+    _write(folder, _stamps(folder))
+
+
+def changed(folder: Path, on_verify: Callable[[], object]) -> str | None:
+    """Return which file is not as it was sealed, and how; None if all are.
+
+    If a file was touched since the last time, calls `on_verify` and computes the digests of all.
+    """
+    stamps = _stamps(folder)  # before the digests, so that a file that changes meanwhile is not taken for verified
+    if stamps == _written(folder):
+        return None
+    on_verify()
+    fault = broken(folder)
+    if fault is None:
+        with suppress(OSError):  # a folder that is read-only is verified on every start
+            _write(folder, stamps)
+    return fault
+
+
+def _write(folder: Path, stamps: dict[str, list[int]]) -> None:
+    part = folder / f".{STAMP}.{os.getpid()}"
+    part.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
+    part.replace(folder / STAMP)
+
+
+def _written(folder: Path) -> Any:
+    """Return the content of stamp.json; None if it cannot be read."""
+    try:
+        return json.loads((folder / STAMP).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    """Return the stamps of all files, the seal included; without those that vanish meanwhile."""
+    stamps = {}
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if STAMP not in path.name:
+                stamps[path.name] = _of(path.stat())
+    return stamps
+
+
+def _of(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]

@@ -86,9 +86,9 @@ def _raise_on_signals() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    for one in SIGNALS:
-        if signal.getsignal(one) is not signal.SIG_IGN:
-            signal.signal(one, interrupt)
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 if __name__ == "__main__":

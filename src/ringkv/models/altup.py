@@ -22,16 +22,16 @@ class Streams:
     def elements(self) -> int:
         return self.count * self.hidden
 
-    def weights(self, at: str) -> Declared:
-        """Declare the weights of the checkpoint's module `at`: a square matrix for each stream but the first."""
+    def weights(self, module: str) -> Declared:
+        """Declare the weights of the checkpoint's module `module`: a square matrix for each stream but the first."""
         return {
-            "widen": self._squares(f"{at}.altup_projections", 1),
-            "narrow": self._squares(f"{at}.altup_unembed_projections", self.count - 1),
+            "widen": self._squares(f"{module}.altup_projections", 1),
+            "narrow": self._squares(f"{module}.altup_unembed_projections", self.count - 1),
         }
 
     def _squares(self, name: str, matrices: int) -> Weight:
         shape = self.hidden, self.hidden
-        each = (CheckpointTensor(f"{name}.{at}.weight", shape) for at in range(self.count - 1))
+        each = (CheckpointTensor(f"{name}.{index}.weight", shape) for index in range(self.count - 1))
         return Weight(tuple(each), "matrix", None, matrices)
 
 
@@ -48,15 +48,15 @@ class AltUpLayer(Layer):
     rank: int = 1
 
     def weights(self, prefix: str) -> Declared:
-        hidden, count, own, branch = self.attention.hidden, self.streams, f"{prefix}.altup", f"{prefix}.laurel"
+        hidden, count, altup, branch = self.attention.hidden, self.streams, f"{prefix}.altup", f"{prefix}.laurel"
         return {
             **super().weights(prefix),
             **input_weights(prefix, hidden, self.inputs),
-            **linear("router", parts(own, {"modality_router": count}), hidden, False, 0, "plain"),
-            "router_norm": vector(f"{own}.router_norm.weight", hidden),
-            **linear("predict", parts(own, {"prediction_coefs": count * count}), count, False, 0, "exact"),
-            **linear("correct", parts(own, {"correction_coefs": count}), count, False, 0, "exact"),
-            "active_scale": vector(f"{own}.correct_output_scale", hidden),
+            **linear("router", parts(altup, {"modality_router": count}), hidden, False, 0, "plain"),
+            "router_norm": vector(f"{altup}.router_norm.weight", hidden),
+            **linear("predict", parts(altup, {"prediction_coefs": count * count}), count, False, 0, "exact"),
+            **linear("correct", parts(altup, {"correction_coefs": count}), count, False, 0, "exact"),
+            "active_scale": vector(f"{altup}.correct_output_scale", hidden),
             **linear("branch_in", parts(branch, {"linear_left": self.rank}), hidden, False, 0, "matrix"),
             **linear("branch_out", parts(branch, {"linear_right": hidden}), self.rank, False, 1, "matrix"),
             "branch_norm": vector(f"{branch}.post_laurel_norm.weight", hidden),

@@ -29,8 +29,8 @@ def narrowed(of: Streams, x: Tensor, weights: NamedWeights) -> Tensor:
 
 def _sized(x: Tensor, like: Tensor) -> Tensor:
     """Return float32 x [N, S, hidden] with the magnitude of `like` [N, 1, hidden]."""
-    own, other = (one.pow(2).mean(-1, keepdim=True) for one in (x, like))
-    return x * other.sqrt() / own.clamp(min=MIN_MEAN_SQUARE).sqrt()
+    square, wanted = (stream.pow(2).mean(-1, keepdim=True) for stream in (x, like))
+    return x * wanted.sqrt() / square.clamp(min=MIN_MEAN_SQUARE).sqrt()
 
 
 def altup_transform(
@@ -38,14 +38,14 @@ def altup_transform(
 ) -> Tensor:
     """Run a layer of Gemma 3n on [N, S * hidden + P]; returns [N, S * hidden]."""
     hidden, active = layer.attention.hidden, layer.active
-    x, own = argument.split((layer.streams * hidden, layer.inputs), -1)
+    x, inputs = argument.split((layer.streams * hidden, layer.inputs), -1)
     streams = x.unflatten(-1, (layer.streams, hidden))
     predicted = _predicted(layer, streams, weights)
     x = _computed(layer, predicted[:, active].to(x.dtype), angles, weights, attend)
     factors = _modalities(layer, x, weights) @ weights["correct"].T + 1
     corrected = predicted + (x.float() - predicted[:, active])[:, None] * factors[..., None]
     scaled = corrected[:, active] * (weights["active_scale"].float() if layer.is_scaled else 1.0)
-    others = corrected[:, 1:] + gated_input(layer, scaled.to(x.dtype), own, weights)[:, None]
+    others = corrected[:, 1:] + gated_input(layer, scaled.to(x.dtype), inputs, weights)[:, None]
     return torch.cat((corrected[:, :1], others), 1).flatten(1).to(x.dtype)
 
 
@@ -66,8 +66,8 @@ def _modalities(layer: AltUpLayer, x: Tensor, weights: NamedWeights) -> Tensor:
 def _computed(layer: AltUpLayer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
     """Run the blocks on one stream [N, hidden]: attention beside a low-rank branch, then feed-forward."""
     norm = layer.norm
-    found = wide_norm(attention(layer, x, angles, weights, attend), weights["attention_out_norm"], norm.eps)
-    both = (x.float() + found + _branch(layer, x, weights)) * 2**-0.5
+    attended = wide_norm(attention(layer, x, angles, weights, attend), weights["attention_out_norm"], norm.eps)
+    both = (x.float() + attended + _branch(layer, x, weights)) * 2**-0.5
     x = both.to(x.dtype)
     return (both + wide_norm(feed_forward(layer, x, weights), weights["feed_forward_out_norm"], norm.eps)).to(x.dtype)
 

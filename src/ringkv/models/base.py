@@ -1,14 +1,15 @@
-"""ModelConfig: the configuration that all families share. No torch."""
+"""ModelConfig: the configuration of a decoder of any family. No torch."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_formats, places
 from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
 from ringkv.models.altup import Streams
-from ringkv.models.layer import Layer, Norm, RopeConfig
+from ringkv.models.layer import Attention, Layer, Norm
 from ringkv.models.online import NONE, OnlineRotations, rotating
 from ringkv.models.per_layer_inputs import PerLayerInputs
 from ringkv.models.ranks import check_ranks, has_latents
@@ -37,24 +38,36 @@ class Sliding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(ABC):
-    """The configuration of one decoder. A family adds its own fields and describes its layers."""
+class ModelConfig:
+    """The configuration of one decoder.
+
+    norm: before the vocabulary projection. kinds: the kind of each layer. layers: what the layers of a kind compute.
+    kv_source: for each layer the one whose keys and values it attends to, itself or an earlier one (arXiv 2405.12981).
+    embed_scale, logit_scale: factors on the embedding's rows and on the logits. logit_cap: logits are
+    cap * tanh(logits / cap); None if they are not capped. streams: None if layers pass on one hidden state.
+    """
 
     architecture: str  # as config.json's "architectures"[0], e.g. "LlamaForCausalLM"
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rms_norm_eps: float
-    rope: RopeConfig
+    norm: Norm
     context: int  # max_position_embeddings
     tied_embeddings: bool
     eos_ids: tuple[int, ...]
     bos_id: int | None
+    kinds: tuple[str, ...]
+    layers: Mapping[str, Layer]
+    kv_source: tuple[int, ...]
     sliding: Sliding | None = None
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+    per_layer_inputs: PerLayerInputs | None = None
+    streams: Streams | None = None
     prefix: str = ""  # before every name in the checkpoint
     body: str = "model"  # the module of embedding, layers and final norm
     unused: tuple[str, ...] = ()  # patterns of checkpoint tensors that this model does not use
@@ -64,20 +77,24 @@ class ModelConfig(ABC):
     slots: SlotFormat = PLAIN_SLOTS
     online: OnlineRotations = NONE
 
-    @abstractmethod
+    @property
+    def num_layers(self) -> int:
+        return len(self.kinds)
+
     def layer(self, kind: str) -> Layer:
         """Describe the layers of a kind."""
+        return self.layers[kind]
 
     def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
         if rank.count > 1:
-            check_ranks({kind: rotating(self.layer(kind), self.online) for kind in self.kinds}, rank, parallel)
+            check_ranks({kind: rotating(layer, self.online) for kind, layer in self.layers.items()}, rank, parallel)
         return replace(self, rank=rank, exchange=exchange, attention_parallel=parallel)
 
     @property
     def has_latents(self) -> bool:
         """Whether all layers have latent attention, so that ranks can divide the slots."""
-        return has_latents([self.layer(kind) for kind in set(self.kinds)])
+        return has_latents(self.layers.values())
 
     @property
     def slot_share(self) -> Rank:
@@ -90,7 +107,7 @@ class ModelConfig(ABC):
 
     def computed(self, kind: str) -> Layer:
         """Describe what the rank computes of the layers of a kind."""
-        layer = rotating(self.layer(kind), self.online)
+        layer = rotating(self.layers[kind], self.online)
         return layer if self.rank.count == 1 else layer.of_rank(self.rank, self.exchange, self.attention_parallel)
 
     @property
@@ -99,49 +116,9 @@ class ModelConfig(ABC):
         return tuple(Rank(index, self.rank.count).elements(self.vocab_size) for index in range(self.rank.count))
 
     @property
-    def norm(self) -> Norm:
-        """The norm before the vocabulary projection."""
-        return Norm(self.rms_norm_eps)
-
-    @property
-    def embed_scale(self) -> float:
-        """Factor on the embedding's rows."""
-        return 1.0
-
-    @property
-    def logit_scale(self) -> float:
-        """Factor on the logits."""
-        return 1.0
-
-    @property
-    def logit_cap(self) -> float | None:
-        """Logits are cap * tanh(logits / cap); None if they are not capped."""
-        return None
-
-    @property
-    def per_layer_inputs(self) -> PerLayerInputs | None:
-        """Per-layer embeddings; None if the model has none."""
-        return None
-
-    @property
     def stream(self) -> int:
         """Elements of a token between two layers."""
         return self.streams.elements if self.streams else self.hidden_size
-
-    @property
-    def streams(self) -> Streams | None:
-        """AltUp streams; None if layers pass on one hidden state."""
-        return None
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        local = self.sliding.layers if self.sliding else ()
-        kinds = (LOCAL if layer in local else GLOBAL for layer in range(self.num_layers))
-        return tuple(
-            kind if source == layer else f"{kind}{SHARED}"
-            for layer, (kind, source) in enumerate(zip(kinds, self.kv_source, strict=True))
-        )
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -152,11 +129,6 @@ class ModelConfig(ABC):
         return tuple(f"{kind}-{format}" if several[kind] > 1 else kind for kind, format in pairs)
 
     @property
-    def kv_source(self) -> tuple[int, ...]:
-        """For each layer the one whose keys and values it attends to: itself, or an earlier one (arXiv 2405.12981)."""
-        return tuple(range(self.num_layers))
-
-    @property
     def shares_caches(self) -> bool:
         """Whether some layer reads an earlier layer's cache."""
         return self.kv_source != tuple(range(self.num_layers))
@@ -164,12 +136,15 @@ class ModelConfig(ABC):
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
         """Layers with the same cache layout and format, whatever their kinds; those with a sliding window come last."""
-        found: dict[LayerGroup, list[int]] = {}
-        cached = {kind: self._cached(kind) for kind in set(self.kinds)}
+        indices: dict[LayerGroup, list[int]] = {}
+        cached = {}
+        for kind in self.layers:
+            layer = self.computed(kind)
+            cached[kind] = LayerGroup((), layer.attention.cache, layer.attention.queries, layer.window)
         for index, (kind, source) in enumerate(zip(self.kinds, self.kv_source, strict=True)):
             if source == index:
-                found.setdefault(cached[kind], []).append(index)
-        groups = (group._replace(layers=tuple(layers)) for group, layers in found.items())
+                indices.setdefault(cached[kind], []).append(index)
+        groups = (group._replace(layers=tuple(layers)) for group, layers in indices.items())
         ordered = sorted(groups, key=lambda group: group.window is not None)
         return in_formats(tuple(ordered), self.slots, self.num_layers)
 
@@ -177,12 +152,12 @@ class ModelConfig(ABC):
     def places(self) -> tuple[Place, ...]:
         """Where each layer's cache is."""
         rows, readers = places(self.groups), Counter[int]()
-        found = []
+        caches = []
         for source in self.kv_source:
             group, row = rows[source]
-            found.append(Place(group, row, readers[group]))
+            caches.append(Place(group, row, readers[group]))
             readers[group] += 1
-        return tuple(found)
+        return tuple(caches)
 
     @property
     def at(self) -> str:
@@ -200,7 +175,7 @@ class ModelConfig(ABC):
         return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
 
     def layer_weights(self, index: int) -> Declared:
-        return self.layer(self.kinds[index]).weights(f"{self.at}.layers.{index}")
+        return self.layers[self.kinds[index]].weights(f"{self.at}.layers.{index}")
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -221,7 +196,47 @@ class ModelConfig(ABC):
         part = CheckpointTensor(name, (self.vocab_size, self.hidden_size))
         return Weight((part,), "table", shard=0)
 
-    def _cached(self, kind: str) -> LayerGroup:
-        """Return the group of a kind, without its layers."""
-        layer = self.computed(kind)
-        return LayerGroup((), layer.attention.cache, layer.attention.queries, layer.window)
+
+class Change(NamedTuple):
+    """Fields of `Layer` that are different in some layers.
+
+    mark: ends the name of their kind; "" if another mark tells these layers from the others.
+    """
+
+    mark: str
+    layers: Collection[int]
+    fields: Mapping[str, Any]
+
+
+def decoder(
+    fields: Mapping[str, Any],
+    layer: Layer,
+    *changes: Change,
+    sliding: Sliding | None = None,
+    local: Mapping[str, Any] = MappingProxyType({}),
+    kv_source: tuple[int, ...] = (),
+    **more: Any,
+) -> ModelConfig:
+    """Return the configuration of a decoder whose layers are `layer`, but for the changes.
+
+    fields: those of `reading.common`. local: the fields of `Layer` that are different in layers with a sliding window,
+    besides the window. kv_source: as `ModelConfig` has it; empty if no layers share caches. more: fields of
+    `ModelConfig`.
+    """
+    sizes, kinds, layers = dict(fields), [], {}
+    every = range(sizes.pop("num_layers"))
+    source = kv_source or tuple(every)
+    for index in every:
+        here = [change for change in changes if index in change.layers]
+        if sliding and index in sliding.layers:
+            kind, changed = LOCAL, replace(layer, window=sliding.window, **local)
+        else:
+            kind, changed = GLOBAL, layer
+        for change in here:
+            changed = replace(changed, **change.fields)
+        if source[index] != index:
+            assert isinstance(changed.attention, Attention)
+            kind, changed = f"{kind}{SHARED}", replace(changed, attention=replace(changed.attention, shared=True))
+        kinds.append("".join((kind, *(change.mark for change in here))))
+        layers[kinds[-1]] = changed
+    return ModelConfig(**sizes, kinds=tuple(kinds), layers=layers, kv_source=source, sliding=sliding, **more)

@@ -23,12 +23,9 @@ from ringkv.kernels.norm import RMSNorm, unweighted_norm, wide_norm
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
-from ringkv.models.experts import Experts, StackedExperts
-from ringkv.models.gaussian_top_k import GaussianTopK
+from ringkv.models.experts import Experts, ParallelExperts, StackedExperts
 from ringkv.models.latent import LATENT_EPS, LatentAttention
-from ringkv.models.layer import Attention, FeedForward, Layer, Norm
-from ringkv.models.parallel_blocks import parallel_experts
-from ringkv.models.parallel_experts import ParallelExperts
+from ringkv.models.layer import Attention, FeedForward, GaussianTopK, Layer, Norm
 from ringkv.models.rotary import Rotation, rotate
 
 NamedWeights = Mapping[str, Tensor]
@@ -80,16 +77,12 @@ def _grouped(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, a
 def _rotated(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
     """Normalise queries or keys [N, heads, D] if there is a norm, and rotate them if the layer does."""
     if isinstance(layer.attention, Attention) and layer.attention.qk_norm == "after_rope":
-        return _normed_after_rope(layer, x, norm, angles, weights)
+        assert layer.rope
+        wide = unweighted_norm(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
+        # Queries have the weights of both norms.
+        return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
     wide = _normed(x, weights[norm], layer.norm) if norm in weights else x
     return (rotate(wide, angles, layer.rope.interleaved) if layer.rope else wide).to(x.dtype)
-
-
-def _normed_after_rope(layer: Layer, x: Tensor, norm: str, angles: Rotation, weights: NamedWeights) -> Tensor:
-    """Rotate queries or keys [N, heads, D], then normalise them; queries have the weights of both norms."""
-    assert layer.rope
-    wide = unweighted_norm(rotate(x.float(), angles, layer.rope.interleaved), layer.norm.eps)
-    return (wide * weights["q_norm"].float() * weights["k_norm"].float() if norm == "q_norm" else wide).to(x.dtype)
 
 
 def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
@@ -103,7 +96,7 @@ def _latent(layer: Layer, x: Tensor, angles: Rotation, weights: NamedWeights, at
     if block.query_rank:
         q = linear(q, weights["query"], None, weights["query_norm"], LATENT_EPS)
     nope, rope_part = q.view(x.shape[0], block.heads, -1).split((block.nope, block.rope), dim=-1)
-    rotated, key = (rotate(one, angles, rope.interleaved) for one in (rope_part, key[:, None]))
+    rotated, key = (rotate(part, angles, rope.interleaved) for part in (rope_part, key[:, None]))
     query = torch.cat((nope, rotated), dim=-1)
     latent = wide_norm(latent, weights["latent_norm"], LATENT_EPS).to(x.dtype)
     entry = torch.cat((latent[:, None], key), dim=-1)
@@ -143,17 +136,33 @@ def _experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | 
     assert isinstance(block, Experts)
     bias = weights.get("router_bias")
     logits = linear(x, weights["router"], bias, before, norm.eps, dtype=torch.float32, offset=norm.offset)
-    found = route(logits, weights.get("router_correction"), block.router, gates=int(bool(block.shared_gate)))
+    routed = route(logits, weights.get("router_correction"), block.router, gates=int(bool(block.shared_gate)))
     rest = torch.zeros_like(x) if residual is None else residual
     if block.shared_gate:
-        rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * found.gates).to(x.dtype)
+        rest = (rest.float() + _gated(layer, x, weights, None, "shared_").float() * routed.gates).to(x.dtype)
     elif block.shared:
         rest = _gated(layer, x, weights, rest, "shared_").to(x.dtype)
-    first, count = block.own or (0, block.router.experts)
-    chosen = found.experts - first if block.own else found.experts
+    first, count = block.held or (0, block.router.experts)
+    chosen = routed.experts - first if block.held else routed.experts
     biases = weights.get("experts_gate_up_bias"), weights.get("experts_down_bias")
     stack = ExpertStack(weights["experts_gate_up"], weights["experts_down"], count, block.activation, *biases)
-    return experts(x, chosen, found.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
+    return experts(x, chosen, routed.weights, stack, rest, RMSNorm(before, norm.eps, norm.offset))
+
+
+def _parallel_experts(layer: Layer, x: Tensor, weights: NamedWeights, residual: Tensor | None) -> Tensor:
+    """Return the sum of both feed-forwards of x [N, hidden], each normalised."""
+    block, norm = layer.feed_forward, layer.norm
+    assert isinstance(block, ParallelExperts)
+    assert residual is None, "a norm follows the sum"
+    logits = linear(x, weights["router"], None, weights["router_norm"], norm.eps, dtype=torch.float32)
+    routed = route(logits * x.shape[-1] ** -0.5, None, block.router)
+    factors = routed.weights * weights["router_factors"][routed.experts]
+    matrices = weights["experts_gate_up"], weights["experts_down"]
+    stack, before = ExpertStack(*matrices, block.router.experts, block.activation), weights["experts_norm"]
+    sparse = experts(x, routed.experts, factors, stack, torch.zeros_like(x), RMSNorm(before, norm.eps, norm.offset))
+    outs = (_gated(layer, x, weights, None), "dense_out_norm"), (sparse, "experts_out_norm")
+    dense, sparse = (wide_norm(out, weights[name], norm.eps, norm.offset) for out, name in outs)
+    return (dense + sparse).to(x.dtype)
 
 
 _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
@@ -161,7 +170,7 @@ _FEED_FORWARD: Mapping[type, Callable[..., Tensor]] = {
     GaussianTopK: _gaussian_top_k,
     Experts: _experts,
     StackedExperts: _experts,
-    ParallelExperts: parallel_experts,
+    ParallelExperts: _parallel_experts,
 }
 
 

@@ -7,7 +7,7 @@ from ringkv.base.errors import UnknownModel, UnsupportedModel
 from ringkv.base.json_file import read_object
 from ringkv.base.shown import shown_names
 from ringkv.models.base import ModelConfig
-from ringkv.models.families.registry import EXAMPLES, FAMILIES, MODEL_TYPES
+from ringkv.models.families.registry import FAMILIES
 from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
 from ringkv.models.rotatable import refuse_online
@@ -34,14 +34,16 @@ def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:
 
     Raises BadWeights if a required number is missing or invalid, UnsupportedModel for what is not implemented.
     """
-    config = FAMILIES[_architecture(raw)].read(raw, generation or {})
+    architecture = _architecture(raw)
+    config = FAMILIES[architecture].read(raw, generation or {}, architecture)
     refuse_online(config)
     return config
 
 
 def _architecture(raw: Raw) -> str:
-    kind = raw.get("model_type")
-    name = (texts(raw, "architectures") or [MODEL_TYPES.get(str(kind), f"model_type {kind!r}")])[0]
+    model_type = raw.get("model_type")
+    of_type = (name for name, family in FAMILIES.items() if family.model_type == model_type)
+    name = next(iter(texts(raw, "architectures") or of_type), f"model_type {model_type!r}")
     if name not in FAMILIES:
         raise UnsupportedModel(
             f"architecture {shown_names([name])} is not implemented{_nearest(name)}; ringkv runs {', '.join(FAMILIES)}"
@@ -53,7 +55,7 @@ def _nearest(name: str) -> str:
     """Return the architecture with the most similar name, and a model that has it; nothing if none is similar."""
     stems = {_stem(known): known for known in reversed(list(FAMILIES))}
     near = get_close_matches(_stem(name)[:LONGEST], stems, n=1)
-    return f"; {stems[near[0]]} is, such as {EXAMPLES[stems[near[0]]]}" if near else ""
+    return f"; {stems[near[0]]} is, such as {FAMILIES[stems[near[0]]].example}" if near else ""
 
 
 def _stem(name: str) -> str:

@@ -20,8 +20,7 @@ from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
-from ringkv.models.rope import frequencies
-from ringkv.models.rotary import Rotation, rotate, rotation
+from ringkv.models.rotary import Rotation, frequencies, rotate, rotation
 
 
 class Decoder:
@@ -44,14 +43,14 @@ class Decoder:
     @property
     def argument_width(self) -> int:
         """Elements of a token in a layer's argument: those between layers, then the per-layer input."""
-        own = self.config.per_layer_inputs
-        return self.config.stream + (own.width if own else 0)
+        inputs = self.config.per_layer_inputs
+        return self.config.stream + (inputs.width if inputs else 0)
 
     def embed(self, tokens: Tensor, weights: NamedWeights) -> Embedded:
         """Embed int tokens [N]."""
-        rows, own, streams = self._rows(tokens, weights), self.config.per_layer_inputs, self.config.streams
+        rows, sizes, streams = self._rows(tokens, weights), self.config.per_layer_inputs, self.config.streams
         x = rows if self._embed_scale == 1.0 else rows * self._embed_scale
-        inputs = per_layer_inputs(own, tokens, x, weights, self.config.norm) if own else None
+        inputs = per_layer_inputs(sizes, tokens, x, weights, self.config.norm) if sizes else None
         return Embedded(widened(streams, x, weights) if streams else x, inputs)
 
     def _rows(self, tokens: Tensor, weights: NamedWeights) -> Tensor:
@@ -59,8 +58,8 @@ class Decoder:
         table, span = weights["embed"], self.config.vocab_spans[self.config.rank.index]
         if self.config.exchange == "none":
             return rows_of(table, tokens)
-        own = (tokens >= span.start) & (tokens < span.stop)
-        rows = rows_of(table, (tokens - span.start).clamp(0, len(span) - 1)) * own[:, None]
+        is_here = (tokens >= span.start) & (tokens < span.stop)
+        rows = rows_of(table, (tokens - span.start).clamp(0, len(span) - 1)) * is_here[:, None]
         return all_reduce(rows, self.config.exchange).to(rows.dtype)
 
     def rotation(self, kind: str, positions: Tensor) -> Rotation:
@@ -90,8 +89,8 @@ class Decoder:
         head, norm = weights["embed" if self.config.tied_embeddings else "head"], self.config.norm
         if streams := self.config.streams:
             x = narrowed(streams, x, weights)
-        own = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
-        logits = all_gather(own, [len(span) for span in self.config.vocab_spans], self.config.exchange)
+        part = linear(x, head, None, weights["final_norm"], norm.eps, dtype=torch.float32, offset=norm.offset)
+        logits = all_gather(part, [len(span) for span in self.config.vocab_spans], self.config.exchange)
         if cap := self.config.logit_cap:
             return torch.tanh(logits / cap) * cap
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale

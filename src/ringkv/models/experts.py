@@ -3,8 +3,9 @@
 A router chooses a few experts for each token. `kernels/route.py` computes that, and `kernels/experts.py` multiplies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Self
 
 from ringkv.base.ranks import Rank
@@ -19,9 +20,9 @@ class Experts:
     """Gated feed-forwards, of which a router chooses some for each token, with `intermediate` elements each.
 
     shared: a feed-forward that serves every token as well. shared_gate: the name of a matrix of one row, whose product
-    with x, through a sigmoid, is the shared one's weight; None is 1. correction: a vector is added to the router's
-    scores, for the choice alone. module, router_name, gate, up, down: names in the checkpoint. own: first and number of
-    the experts that the rank has; None is all.
+    with x, through a sigmoid, is the weight of the shared feed-forward; None is 1. correction: a vector is added to the
+    router's scores, for the choice alone. module, router_name, gate, up, down: names in the checkpoint. held: first and
+    number of the experts that the rank has; None is all.
     """
 
     hidden: int
@@ -36,17 +37,19 @@ class Experts:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
-    own: tuple[int, int] | None = None
+    held: tuple[int, int] | None = None
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split intermediate elements, or the experts."""
-        at = f"{prefix}.{self.module}"
+        module, shared = f"{prefix}.{self.module}", self.shared.weights(prefix) if self.shared else {}
+        name = f"{module}.{self.router_name}.e_score_correction_bias"
+        correction = vector(name, self.router.experts, "exact")
         return {
-            "router": self._router(at),
-            **self._correction(at),
-            "experts_gate_up": self._stacked(at, (self.gate, self.up), (self.intermediate, self.hidden), "gated", 0),
-            "experts_down": self._stacked(at, (self.down,), (self.hidden, self.intermediate), "matrix", 1),
-            **{f"shared_{name}": one for name, one in (self.shared.weights(prefix) if self.shared else {}).items()},
+            "router": self._router(module),
+            **({"router_correction": correction} if self.correction else {}),
+            "experts_gate_up": self._matrices(module, (self.gate, self.up), (self.intermediate, self.hidden), "gated"),
+            "experts_down": self._matrices(module, (self.down,), (self.hidden, self.intermediate), "matrix"),
+            **{f"shared_{name}": weight for name, weight in shared.items()},
         }
 
     def of_rank(self, rank: Rank) -> Self:
@@ -57,28 +60,30 @@ class Experts:
         shared = self.shared.of_rank(rank) if self.shared else None
         if rank.expert_parallel:
             span = rank.experts(self.router.experts)
-            return replace(self, own=(span.start, len(span)), shared=shared)
+            return replace(self, held=(span.start, len(span)), shared=shared)
         return replace(self, intermediate=len(rank.elements(self.intermediate)), shared=shared)
 
-    def _router(self, at: str) -> Weight:
+    def _router(self, module: str) -> Weight:
         rows = {f"{self.router_name}.weight": self.router.experts}
         if self.shared_gate:
             rows[f"{self.shared_gate}.weight"] = 1
-        parts = (CheckpointTensor(f"{at}.{name}", (count, self.hidden)) for name, count in rows.items())
+        parts = (CheckpointTensor(f"{module}.{name}", (count, self.hidden)) for name, count in rows.items())
         return Weight(tuple(parts), "router")
 
-    def _correction(self, at: str) -> Declared:
-        if not self.correction:
-            return {}
-        name = f"{at}.{self.router_name}.e_score_correction_bias"
-        return {"router_correction": vector(name, self.router.experts, "exact")}
-
-    def _stacked(self, at: str, names: Sequence[str], shape: tuple[int, int], pack: Pack, axis: int) -> Weight:
+    def _matrices(self, module: str, names: Sequence[str], shape: tuple[int, int], pack: Pack) -> Weight:
         """Declare one matrix for each expert, of the parts with these names."""
-        count = self.router.experts
-        each = (f"{at}.experts.{expert}.{name}.weight" for expert in range(count) for name in names)
-        tensors = tuple(CheckpointTensor(name, shape) for name in each)
-        return Weight(tensors, pack, ExpertShard(axis), count, self.router.chosen)
+        each = product(range(self.router.experts), names)
+        tensors = (CheckpointTensor(f"{module}.experts.{expert}.{name}.weight", shape) for expert, name in each)
+        return _of_experts(self.router, tensors, pack)
+
+
+def _of_experts(router: Router, tensors: Iterable[CheckpointTensor], pack: Pack) -> Weight:
+    """Declare the matrices of all experts; ranks split intermediate elements, or the experts."""
+    return Weight(tuple(tensors), pack, ExpertShard(_AXES[pack]), router.experts, router.chosen)
+
+
+_AXES: Mapping[Pack, int] = {"gated": 0, "matrix": 1}
+"""The dimension of a matrix that has an expert's intermediate elements."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +94,70 @@ class StackedExperts(Experts):
     """
 
     def weights(self, prefix: str) -> Declared:
-        at, between = f"{prefix}.{self.module}", self.intermediate
-        router = f"{at}.{self.router_name}"
+        module, between = f"{prefix}.{self.module}", self.intermediate
         return {
-            "router": self._router(at),
-            "router_bias": vector(f"{router}.bias", self.router.experts, "router"),
-            **self._products(f"{at}.experts.gate_up_proj", "gate_up", 2 * between, self.hidden, "gated"),
-            **self._products(f"{at}.experts.down_proj", "down", self.hidden, between, "matrix"),
+            "router": self._router(module),
+            "router_bias": vector(f"{module}.{self.router_name}.bias", self.router.experts, "router"),
+            **self._products(f"{module}.experts.gate_up_proj", "gate_up", 2 * between, self.hidden, "gated"),
+            **self._products(f"{module}.experts.down_proj", "down", self.hidden, between, "matrix"),
         }
 
     def _products(self, name: str, ours: str, rows: int, columns: int, pack: Pack) -> Declared:
         """Declare each expert's matrix [rows, columns], and all biases as one vector."""
-        step, count, axis = (2 if pack == "gated" else 1), self.router.experts, 0 if pack == "gated" else 1
+        step, count = (2 if pack == "gated" else 1), self.router.experts
         stacks = [Stack(count, expert, rows, step, offset) for expert in range(count) for offset in range(step)]
-        matrices = tuple(CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
+        matrices = (CheckpointTensor(name, (rows // step, columns), stack=stack) for stack in stacks)
         biases = tuple(CheckpointTensor(f"{name}_bias", (rows // step,), stack=stack) for stack in stacks)
+        shard = ExpertShard(0 if pack == "gated" else "first")
         return {
-            f"experts_{ours}": Weight(matrices, pack, ExpertShard(axis), count, self.router.chosen),
-            f"experts_{ours}_bias": Weight(
-                biases, "plain", ExpertShard(0 if axis == 0 else "first"), count, self.router.chosen
-            ),
+            f"experts_{ours}": _of_experts(self.router, matrices, pack),
+            f"experts_{ours}_bias": Weight(biases, "plain", shard, count, self.router.chosen),
         }
+
+
+@dataclass(frozen=True)
+class ParallelExperts:
+    """A dense feed-forward and experts beside it, whose results are normalised and added (Gemma 4).
+
+    The router has a norm of its own, and a factor for each expert. intermediate: elements of each expert.
+    """
+
+    dense: FeedForward
+    intermediate: int
+    router: Router
+
+    @property
+    def activation(self) -> Activation:
+        return self.dense.activation
+
+    def weights(self, prefix: str) -> Declared:
+        """Declare the weights of the checkpoint's layer `prefix`."""
+        hidden, between, count = self.dense.hidden, self.intermediate, self.router.experts
+        router = CheckpointTensor(f"{prefix}.router.proj.weight", (count, hidden))
+        norms = {
+            "dense_out_norm": "post_feedforward_layernorm_1",
+            "experts_norm": "pre_feedforward_layernorm_2",
+            "experts_out_norm": "post_feedforward_layernorm_2",
+        }
+        return {
+            **self.dense.weights(prefix),
+            **{ours: vector(f"{prefix}.{name}.weight", hidden) for ours, name in norms.items()},
+            "router": Weight((router,), "router"),
+            "router_norm": vector(f"{prefix}.router.scale", hidden),
+            "router_factors": vector(f"{prefix}.router.per_expert_scale", count, "exact"),
+            "experts_gate_up": self._stacked(f"{prefix}.experts.gate_up_proj", between, hidden, "gated"),
+            "experts_down": self._stacked(f"{prefix}.experts.down_proj", hidden, between, "matrix"),
+        }
+
+    def of_rank(self, rank: Rank) -> Self:
+        """Return the intermediate elements that a rank computes, of the dense feed-forward and of each expert."""
+        return replace(self, dense=self.dense.of_rank(rank), intermediate=len(rank.elements(self.intermediate)))
+
+    def _stacked(self, name: str, rows: int, columns: int, pack: Pack) -> Weight:
+        """Declare each expert's matrix; the tensor has all gates of an expert before its ups."""
+        halves, count = (2 if pack == "gated" else 1), self.router.experts
+        each = product(range(count), range(halves))
+        stacks = (Stack(count, expert, halves * rows, 1, half * rows, False) for expert, half in each)
+        return _of_experts(
+            self.router, (CheckpointTensor(name, (rows, columns), stack=stack) for stack in stacks), pack
+        )

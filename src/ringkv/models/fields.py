@@ -3,14 +3,34 @@
 A file from the internet may have any type in any place. Each function raises BadWeights that names field and value.
 """
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 
 Raw = Mapping[str, Any]
 """A parsed JSON object."""
+
+
+class Refusal(NamedTuple):
+    """A setting that must be absent, or have a value that changes nothing or is supported."""
+
+    setting: str
+    is_harmless: Callable[[Any], bool]
+    supported: str
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a value is harmless; one of another type than the setting has is not."""
+        try:
+            return self.is_harmless(value)
+        except (TypeError, AttributeError, KeyError):
+            return False
+
+
+def is_empty(value: Any) -> bool:
+    return not value
+
 
 LARGEST = {  # far beyond published models, and small enough that sizes of a model stay below 2 ** 63
     "num_hidden_layers": 2048,
@@ -47,8 +67,8 @@ def count(raw: Raw, key: str, default: int | None = None) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         _refuse(key, value, "a positive number is needed")
-    if value > (most := LARGEST.get(key, LARGEST_COUNT)):
-        _refuse(key, value, f"ringkv reads up to {most:,}")
+    if value > (largest := LARGEST.get(key, LARGEST_COUNT)):
+        _refuse(key, value, f"ringkv reads up to {largest:,}")
     return value
 
 
@@ -83,7 +103,7 @@ def decimals(raw: Raw, key: str) -> tuple[float, ...]:
     value = raw.get(key)
     if not isinstance(value, list) or not 0 < len(value) <= MOST_DECIMALS:
         _refuse(key, value, "a list of numbers is needed")
-    return tuple(decimal({key: one}, key, None) for one in value)
+    return tuple(decimal({key: number}, key, None) for number in value)
 
 
 def flag(raw: Raw, key: str, default: bool = False) -> bool:
@@ -105,15 +125,14 @@ def table(raw: Raw, key: str) -> Raw:
 def texts(raw: Raw, key: str) -> list[str]:
     """Return a list of strings, empty if the file has none."""
     value = raw.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         _refuse(key, value, "a list of strings is needed")
     return value
 
 
 def ids(*files: tuple[Raw, str]) -> tuple[int, ...]:
     """Return the token ids of a field in several files, each once; some files have null or -1 for none."""
-    found = [id for raw, key in files for id in _ids(raw, key)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(id for raw, key in files for id in _ids(raw, key)))
 
 
 def _ids(raw: Raw, key: str) -> list[int]:

@@ -52,37 +52,39 @@ class LatentAttention:
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`."""
-        at = f"{prefix}.self_attn"
+        module = f"{prefix}.self_attn"
         first = {"q_a_proj": self.query_rank} if self.query_rank else {"q_proj": self.query}
         rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
-        latents = parts(at, rows, heads=(Heads(1 if self.query_rank else self.heads), Heads(1)))
-        output = parts(at, {"o_proj": self.hidden}, heads=(Heads(self.heads),))
+        latents = parts(module, rows, heads=(Heads(1 if self.query_rank else self.heads), Heads(1)))
+        output = parts(module, {"o_proj": self.hidden}, heads=(Heads(self.heads),))
         return {
             **linear("latents", latents, self.hidden, self.bias, 0, "matrix"),
-            **self._queries(at),
-            "latent_norm": vector(f"{at}.kv_a_layernorm.weight", self.rank),
-            "key_up": Weight(tuple(self._heads(at, 0, self.nope)), "transposed", "matrices", self.heads),
-            "value_up": Weight(tuple(self._heads(at, self.nope, self.value)), "by_head", "matrices", self.heads),
+            **self._queries(module),
+            "latent_norm": vector(f"{module}.kv_a_layernorm.weight", self.rank),
+            "key_up": Weight(tuple(self._heads(module, 0, self.nope)), "transposed", "matrices", self.heads),
+            "value_up": Weight(tuple(self._heads(module, self.nope, self.value)), "by_head", "matrices", self.heads),
             **linear("output", output, self.heads * self.value, self.bias, 1, "matrix"),
         }
 
     def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
         """Return the heads that a rank computes. It stages all latents, and has those of all slots or of its own."""
         every = (Rank(index, rank.count) for index in range(rank.count))
-        shares = tuple(len(one.heads(self.heads)) for one in every) if parallel == "slots" else ()
+        shares = tuple(len(part.heads(self.heads)) for part in every) if parallel == "slots" else ()
         return replace(self, heads=len(rank.heads(self.heads)), shares=shares)
 
-    def _queries(self, at: str) -> Declared:
+    def _queries(self, module: str) -> Declared:
         if not self.query_rank:
             return {}
-        query = parts(at, {"q_b_proj": self.query}, heads=(Heads(self.heads),))
+        query = parts(module, {"q_b_proj": self.query}, heads=(Heads(self.heads),))
         return {
-            "query_norm": vector(f"{at}.q_a_layernorm.weight", self.query_rank),
+            "query_norm": vector(f"{module}.q_a_layernorm.weight", self.query_rank),
             **linear("query", query, self.query_rank, False, 0, "matrix"),
         }
 
-    def _heads(self, at: str, first: int, size: int) -> Iterator[CheckpointTensor]:
+    def _heads(self, module: str, first: int, size: int) -> Iterator[CheckpointTensor]:
         """Yield each head's rows of the matrix from latents to keys and values."""
         each = self.nope + self.value
         for head in range(self.heads):
-            yield CheckpointTensor(f"{at}.kv_b_proj.weight", (size, self.rank), head * each + first, self.heads * each)
+            yield CheckpointTensor(
+                f"{module}.kv_b_proj.weight", (size, self.rank), head * each + first, self.heads * each
+            )

@@ -5,10 +5,12 @@
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal, NamedTuple, Protocol, Self
 
 from ringkv.base.cache_spec import CacheSpec
 from ringkv.base.ranks import AttentionParallel, Exchange, Rank
+from ringkv.models.latent import LatentAttention
 from ringkv.models.weights import CheckpointTensor, Declared, Heads, Weight, linear, parts, vector
 
 RopeKind = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
@@ -104,17 +106,18 @@ class Attention:
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; tensor-parallel ranks split the heads."""
-        at = f"{prefix}.self_attn"
+        module = f"{prefix}.self_attn"
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        own = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
+        new = () if self.shared else ("k_proj",) if self.keys_are_values else ("k_proj", "v_proj")
         queries = Heads(self.heads, self.kv_heads)
-        rows, heads = {"q_proj": query, **dict.fromkeys(own, key)}, (queries, *[Heads(self.kv_heads)] * len(own))
-        output = parts(at, {"o_proj": self.hidden}, heads=(queries,))
+        rows, heads = {"q_proj": query, **dict.fromkeys(new, key)}, (queries, *[Heads(self.kv_heads)] * len(new))
+        output = parts(module, {"o_proj": self.hidden}, heads=(queries,))
+        sinks = CheckpointTensor(f"{module}.sinks", (self.heads,), heads=queries)
         return {
-            **linear("qkv", parts(at, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
+            **linear("qkv", parts(module, rows, self.fused, heads), self.hidden, self.bias, 0, "matrix"),
             **linear("output", output, query, self.output_bias, 1, "matrix"),
-            **self._norms(at, query, key),
-            **self._sinks(at),
+            **self._norms(module, query, key),
+            **({"sinks": Weight((sinks,), "exact", 0)} if self.sinks else {}),
         }
 
     def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
@@ -122,16 +125,12 @@ class Attention:
         assert parallel == "heads"
         return replace(self, heads=len(rank.heads(self.heads, self.kv_heads)), kv_heads=len(rank.heads(self.kv_heads)))
 
-    def _sinks(self, at: str) -> Declared:
-        part = CheckpointTensor(f"{at}.sinks", (self.heads,), heads=Heads(self.heads, self.kv_heads))
-        return {"sinks": Weight((part,), "exact", 0)} if self.sinks else {}
-
-    def _norms(self, at: str, query: int, key: int) -> Declared:
+    def _norms(self, module: str, query: int, key: int) -> Declared:
         if self.qk_norm == "none":
             return {}
         widths = (query, key) if self.qk_norm == "all" else (self.head_dim, self.head_dim)
         each = zip(("q_norm", "k_norm"), self.norm_names, widths, strict=True)
-        norms = {ours: vector(f"{at}.{name}.weight", width) for ours, name, width in each}
+        norms = {ours: vector(f"{module}.{name}.weight", width) for ours, name, width in each}
         if self.shared and self.qk_norm != "after_rope":
             del norms["k_norm"]
         return norms
@@ -156,11 +155,11 @@ class FeedForward:
 
     def weights(self, prefix: str) -> Declared:
         """Declare the weights of the checkpoint's layer `prefix`; ranks split the intermediate elements."""
-        at = f"{prefix}.{self.module}"
-        gate_up = parts(at, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
+        module = f"{prefix}.{self.module}"
+        gate_up = parts(module, {"gate_proj": self.intermediate, "up_proj": self.intermediate}, self.fused)
         return {
             **linear("gate_up", gate_up, self.hidden, self.bias, 0, "gated"),
-            **linear("down", parts(at, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
+            **linear("down", parts(module, {self.down: self.hidden}), self.intermediate, self.bias, 1, "matrix"),
         }
 
     def of_rank(self, rank: Rank) -> Self:
@@ -168,30 +167,29 @@ class FeedForward:
         return replace(self, intermediate=len(rank.elements(self.intermediate)))
 
 
-class AttentionBlock(Protocol):
-    """What stands before feed-forward: `Attention`, or another kind."""
+@dataclass(frozen=True)
+class GaussianTopK(FeedForward):
+    """A feed-forward with activation sparsity by statistical top-k (Gemma 3n).
+
+    Gates below the mean plus a number of standard deviations become zero. If gates are normally distributed, these are
+    the part `sparsity` of them, above 0 and below 1 (Spark Transformer, arXiv 2506.06644).
+    """
+
+    sparsity: float = 0.5
 
     @property
-    def hidden(self) -> int:
-        """Elements of a token."""
-
-    @property
-    def queries(self) -> int:
-        """Query heads per key-value head."""
-
-    @property
-    def cache(self) -> CacheSpec:
-        """What one token stores in a cache."""
+    def deviations(self) -> float:
+        """Standard deviations above the mean below which gates become zero."""
+        return NormalDist().inv_cdf(self.sparsity)
 
     def weights(self, prefix: str) -> Declared:
-        """Declare the weights of the checkpoint's layer `prefix`."""
-
-    def of_rank(self, rank: Rank, parallel: AttentionParallel) -> Self:
-        """Return what a rank computes."""
+        """Declare gate and up as one plain matrix: gates are compared with each other before they multiply ups."""
+        declared = super().weights(prefix)
+        return {**declared, "gate_up": declared["gate_up"]._replace(pack="matrix")}
 
 
 class FeedForwardBlock(Protocol):
-    """What stands behind attention: `FeedForward`, or a mixture of experts."""
+    """What stands behind attention: a `FeedForward`, or a mixture of experts."""
 
     @property
     def activation(self) -> Activation:
@@ -229,7 +227,7 @@ class Layer:
     what each block computes.
     """
 
-    attention: AttentionBlock
+    attention: Attention | LatentAttention
     feed_forward: FeedForwardBlock
     norm: Norm
     rope: RopeConfig | None

@@ -39,11 +39,11 @@ def online_rotations(raw: Raw) -> OnlineRotations:
     if not isinstance(settings, dict) or settings.get("quant_method") != METHOD:
         return NONE
     online = table(settings, "online")
-    found = OnlineRotations(count(online, "down_proj", 1), count(online, "o_proj", 1))
-    for name, size in (("down_proj", found.down), ("o_proj", found.heads)):
+    rotations = OnlineRotations(count(online, "down_proj", 1), count(online, "o_proj", 1))
+    for name, size in (("down_proj", rotations.down), ("o_proj", rotations.heads)):
         if size & (size - 1):
             raise BadWeights(f"config.json rotates {size} inputs of {name}, a power of two is needed; rotate it again")
-    return found
+    return rotations
 
 
 def rotating(layer: Layer, online: OnlineRotations) -> Layer:

@@ -39,10 +39,10 @@ def per_layer_inputs(of: PerLayerInputs, tokens: Tensor, x: Tensor, weights: Nam
     return both.to(x.dtype).transpose(0, 1).contiguous()
 
 
-def gated_input(layer: Layer, x: Tensor, own: Tensor, weights: NamedWeights) -> Tensor:
-    """Return what a layer adds for its per-layer input `own` [N, P]: float32 [N, hidden]."""
+def gated_input(layer: Layer, x: Tensor, inputs: Tensor, weights: NamedWeights) -> Tensor:
+    """Return what a layer adds for its per-layer inputs [N, P]: float32 [N, hidden]."""
     gate = F.gelu(linear(x, weights["input_gate"], dtype=torch.float32), approximate="tanh")
-    product = linear((gate * own.float()).to(x.dtype), weights["input_projection"], dtype=torch.float32)
+    product = linear((gate * inputs.float()).to(x.dtype), weights["input_projection"], dtype=torch.float32)
     return wide_norm(product, weights["input_norm"], layer.norm.eps, layer.norm.offset)
 
 
@@ -50,7 +50,7 @@ def per_layer_input_transform(
     layer: PerLayerInputLayer, argument: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend
 ) -> Tensor:
     """Run a layer of Gemma 4 on [N, hidden + P]; returns [N, hidden]."""
-    x, own = argument.split((layer.attention.hidden, layer.inputs), -1)
+    x, inputs = argument.split((layer.attention.hidden, layer.inputs), -1)
     x = transform(layer, x.contiguous(), angles, weights, attend)
-    wide = x.float() + gated_input(layer, x, own, weights) if layer.inputs else x.float()
+    wide = x.float() + gated_input(layer, x, inputs, weights) if layer.inputs else x.float()
     return (wide * weights["scalar"].float()).to(x.dtype)

@@ -23,14 +23,14 @@ class PerLayerInputs:
         """Elements of a token's inputs in all layers."""
         return self.layers * self.width
 
-    def weights(self, at: str) -> Declared:
-        """Declare the weights of the checkpoint's module `at`."""
-        table = CheckpointTensor(f"{at}.embed_tokens_per_layer.weight", (self.vocab, self.elements))
-        projection = parts(at, {"per_layer_model_projection": self.elements})
+    def weights(self, module: str) -> Declared:
+        """Declare the weights of the checkpoint's module `module`."""
+        table = CheckpointTensor(f"{module}.embed_tokens_per_layer.weight", (self.vocab, self.elements))
+        projection = parts(module, {"per_layer_model_projection": self.elements})
         return {
             "inputs_embed": Weight((table,), "table", shard=0),
             **linear("inputs_projection", projection, self.hidden, False, 0, "matrix"),
-            "inputs_norm": vector(f"{at}.per_layer_projection_norm.weight", self.width),
+            "inputs_norm": vector(f"{module}.per_layer_projection_norm.weight", self.width),
         }
 
 
@@ -44,8 +44,8 @@ class PerLayerInputLayer(Layer):
     inputs: int = 0
 
     def weights(self, prefix: str) -> Declared:
-        own = input_weights(prefix, self.attention.hidden, self.inputs) if self.inputs else {}
-        return {**super().weights(prefix), **own, "scalar": vector(f"{prefix}.layer_scalar", 1)}
+        inputs = input_weights(prefix, self.attention.hidden, self.inputs) if self.inputs else {}
+        return {**super().weights(prefix), **inputs, "scalar": vector(f"{prefix}.layer_scalar", 1)}
 
 
 def input_weights(prefix: str, hidden: int, width: int) -> Declared:

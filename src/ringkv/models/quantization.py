@@ -4,28 +4,16 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
-from ringkv.models.fields import Raw
+from ringkv.models.fields import Raw, Refusal, is_empty
 from ringkv.models.online import METHOD
-
-
-class Needed(NamedTuple):
-    """One setting of a quantiser."""
-
-    setting: str
-    is_readable: Callable[[Any], bool]
-    supported: str
 
 
 def _among(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value in values
-
-
-def _is_absent(value: Any) -> bool:
-    return not value
 
 
 def _excludes_only(dynamic: Any) -> bool:
@@ -55,41 +43,43 @@ def _is_integer(group: Any) -> bool:
 
 
 _LAYOUT = ("format", "checkpoint_format")  # as GPTQModel writes them
-_BITS = Needed("bits", _among(4, 8), "4 or 8")
-READABLE: Mapping[str, tuple[Needed, ...]] = {
+READABLE: Mapping[str, tuple[Refusal, ...]] = {
     "fp8": (
-        Needed("fmt", _among(None, "e4m3"), "e4m3"),
-        Needed("weight_block_size", lambda value: list(value) == [128, 128], "[128, 128]"),
+        Refusal("fmt", _among(None, "e4m3"), "e4m3"),
+        Refusal("weight_block_size", lambda value: list(value) == [128, 128], "[128, 128]"),
     ),
     "mxfp4": (),
     "awq": (
-        _BITS._replace(is_readable=_among(4), supported="4"),
-        *(Needed(name, lambda value: str(value or "gemm").lower() == "gemm", "gemm") for name in ("version", *_LAYOUT)),
+        Refusal("bits", _among(4), "4"),
+        *(
+            Refusal(name, lambda value: str(value or "gemm").lower() == "gemm", "gemm")
+            for name in ("version", *_LAYOUT)
+        ),
     ),
     "gptq": (
-        _BITS,
-        *(Needed(name, _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2") for name in _LAYOUT),
-        Needed("is_marlin_format", _is_absent, "none"),
-        Needed("pack_dtype", _among(None, "int32"), "int32"),
-        *(Needed(name, _is_absent, "none") for name in ("adapter", "rotation")),
-        Needed("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
+        Refusal("bits", _among(4, 8), "4 or 8"),
+        *(Refusal(name, _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2") for name in _LAYOUT),
+        Refusal("is_marlin_format", is_empty, "none"),
+        Refusal("pack_dtype", _among(None, "int32"), "int32"),
+        *(Refusal(name, is_empty, "none") for name in ("adapter", "rotation")),
+        Refusal("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
     ),
     "compressed-tensors": (
-        Needed("format", _among(*FORMATS, "mixed-precision"), " and ".join(FORMATS)),
-        Needed("quantization_status", _among(None, "compressed"), "compressed"),
-        Needed(
+        Refusal("format", _among(*FORMATS, "mixed-precision"), " and ".join(FORMATS)),
+        Refusal("quantization_status", _among(None, "compressed"), "compressed"),
+        Refusal(
             "config_groups",
             _are_integers,
             "with weights of type int, num_bits 4 or 8, strategy group or channel, and activations that are dynamic if "
             "they are quantised",
         ),
-        Needed("kv_cache_scheme", _is_absent, "none"),
-        Needed("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
-        Needed("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
+        Refusal("kv_cache_scheme", is_empty, "none"),
+        Refusal("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
+        Refusal("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
     ),
     METHOD: (
-        Needed("bits", _among(4, 8, 16), "4, 8 or 16"),
-        Needed("online", lambda value: value.keys() <= {"down_proj", "o_proj"}, "of down_proj and o_proj"),
+        Refusal("bits", _among(4, 8, 16), "4, 8 or 16"),
+        Refusal("online", lambda value: value.keys() <= {"down_proj", "o_proj"}, "of down_proj and o_proj"),
     ),
 }
 """Settings by quant_method. Those that are not here change nothing, or only how the checkpoint was made."""
@@ -106,20 +96,10 @@ def refuse_quantization(raw: Raw) -> None:
             f"quantization_config {shown(method or settings)} is not implemented; ringkv reads {', '.join(READABLE)} "
             "and unquantised weights in safetensors, or a GGUF file"
         )
-    for needed in READABLE[method]:
-        if not _is_readable(needed, value := settings.get(needed.setting)):
+    bits = f" of {settings['bits']} bits" if isinstance(settings.get("bits"), int) else ""
+    for refusal in READABLE[method]:
+        if not refusal.allows(value := settings.get(refusal.setting)):
             raise UnsupportedModel(
-                f"quantization_config {method}{_bits(settings)} with {needed.setting} {shown(value)} is not "
-                f"implemented; of {method} in safetensors ringkv reads {needed.setting} {needed.supported}"
+                f"quantization_config {method}{bits} with {refusal.setting} {shown(value)} is not "
+                f"implemented; of {method} in safetensors ringkv reads {refusal.setting} {refusal.supported}"
             )
-
-
-def _is_readable(needed: Needed, value: Any) -> bool:
-    try:
-        return needed.is_readable(value)
-    except (TypeError, AttributeError, KeyError):  # a value of another type than the setting has
-        return False
-
-
-def _bits(settings: Raw) -> str:
-    return f" of {bits} bits" if isinstance(bits := settings.get("bits"), int) else ""

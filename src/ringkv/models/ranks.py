@@ -55,7 +55,7 @@ def _rotates(layer: Layer) -> bool:
 
 def _check_heads(layers: Mapping[str, Layer], count: int) -> None:
     if not _divides(layers, count):
-        possible = [str(one) for one in range(1, LARGEST + 1) if _divides(layers, one)]
+        possible = [str(ranks) for ranks in range(1, LARGEST + 1) if _divides(layers, ranks)]
         raise InvalidRequest(
             f"tensor_parallel {count} does not suit the model's heads: at most one rank for each key-value head, or a "
             f"multiple of them that divides the query heads; choose one of {', '.join(possible)}",

@@ -5,13 +5,25 @@ A setting that is not implemented is refused by name, because a model that ignor
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
-from ringkv.models.fields import Raw, count, decimal, decimals, flag, ids, optional_decimal, table, texts
-from ringkv.models.layer import RopeConfig, RopeKind
+from ringkv.models.fields import (
+    Raw,
+    Refusal,
+    count,
+    decimal,
+    decimals,
+    flag,
+    ids,
+    is_empty,
+    optional_decimal,
+    table,
+    texts,
+)
+from ringkv.models.layer import Attention, FeedForward, Norm, RopeConfig, RopeKind
 from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
 
@@ -22,44 +34,32 @@ ORIGINAL, PARTIAL = "original_max_position_embeddings", "partial_rotary_factor"
 OLDER_NAMES: Mapping[str, str] = {"su": "longrope"}
 
 
-class Refusal(NamedTuple):
-    """One setting that must be absent or harmless."""
-
-    setting: str
-    is_harmless: Callable[[Any], bool]
-    supported: str
-
-
-def _is_empty(value: Any) -> bool:
-    return not value
-
-
 REFUSALS = (
     Refusal("partial_rotary_factor", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
     Refusal("no_rope_layers", lambda v: all(v or ()), "rotary embedding in every layer"),
-    Refusal("attn_logit_softcapping", _is_empty, "plain softmax attention"),
-    Refusal("final_logit_softcapping", _is_empty, "plain logits"),
-    Refusal("use_qk_norm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_bidirectional_attention", _is_empty, "causal attention"),
-    Refusal("alibi", _is_empty, "rotary embedding"),
+    Refusal("attn_logit_softcapping", is_empty, "plain softmax attention"),
+    Refusal("final_logit_softcapping", is_empty, "plain logits"),
+    Refusal("use_qk_norm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_bidirectional_attention", is_empty, "causal attention"),
+    Refusal("alibi", is_empty, "rotary embedding"),
     Refusal("position_embedding_type", lambda v: v in (None, "rope", "rotary"), "rotary embedding"),
     Refusal("rotary_pct", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
-    Refusal("rope_interleaved", _is_empty, "rotary embedding of a head's two halves"),
-    Refusal("use_mrope", _is_empty, "rotary embedding of one position a token"),
-    Refusal("use_dynamic_ntk", _is_empty, "rotary embedding that does not change with the prompt's length"),
-    Refusal("no_rope_layer_interval", _is_empty, "rotary embedding in every layer"),
-    Refusal("use_logn_attn", _is_empty, "queries that are not scaled by their position"),
-    Refusal("attn_temperature_tuning", _is_empty, "queries that are not scaled by their position"),
-    Refusal("attention_multiplier", _is_empty, "attention scaled by 1 / sqrt(head_dim)"),
-    Refusal("attention_chunk_size", _is_empty, "attention to all tokens before"),
-    Refusal("clip_qkv", _is_empty, "queries, keys and values that are not clipped"),
-    Refusal("qk_layernorm", _is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_cla", _is_empty, "keys and values of its own in every layer"),
-    Refusal("num_kv_shared_layers", _is_empty, "keys and values of its own in every layer"),
-    Refusal("num_local_experts", _is_empty, "dense feed-forward layers"),
-    Refusal("num_experts", _is_empty, "dense feed-forward layers"),
-    Refusal("kv_lora_rank", _is_empty, "grouped-query attention"),
-    Refusal("is_encoder_decoder", _is_empty, "decoders"),
+    Refusal("rope_interleaved", is_empty, "rotary embedding of a head's two halves"),
+    Refusal("use_mrope", is_empty, "rotary embedding of one position a token"),
+    Refusal("use_dynamic_ntk", is_empty, "rotary embedding that does not change with the prompt's length"),
+    Refusal("no_rope_layer_interval", is_empty, "rotary embedding in every layer"),
+    Refusal("use_logn_attn", is_empty, "queries that are not scaled by their position"),
+    Refusal("attn_temperature_tuning", is_empty, "queries that are not scaled by their position"),
+    Refusal("attention_multiplier", is_empty, "attention scaled by 1 / sqrt(head_dim)"),
+    Refusal("attention_chunk_size", is_empty, "attention to all tokens before"),
+    Refusal("clip_qkv", is_empty, "queries, keys and values that are not clipped"),
+    Refusal("qk_layernorm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_cla", is_empty, "keys and values of its own in every layer"),
+    Refusal("num_kv_shared_layers", is_empty, "keys and values of its own in every layer"),
+    Refusal("num_local_experts", is_empty, "dense feed-forward layers"),
+    Refusal("num_experts", is_empty, "dense feed-forward layers"),
+    Refusal("kv_lora_rank", is_empty, "grouped-query attention"),
+    Refusal("is_encoder_decoder", is_empty, "decoders"),
 )
 SILU = Refusal("hidden_act", lambda v: v in (None, "silu"), "silu")
 FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer")
@@ -67,21 +67,14 @@ FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "ful
 
 def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> None:
     """Raise UnsupportedModel for a setting in `refusals`, or in REFUSALS if the family has not `supported` it."""
-    for refusal in (*(one for one in REFUSALS if one.setting not in supported), *refusals):
-        if not _is_harmless(refusal, raw.get(refusal.setting)):
+    for refusal in (*(refusal for refusal in REFUSALS if refusal.setting not in supported), *refusals):
+        if not refusal.allows(raw.get(refusal.setting)):
             raise UnsupportedModel(
                 f"{refusal.setting} {shown(raw.get(refusal.setting))} is not implemented; "
                 f"ringkv supports {refusal.supported}"
             )
     refuse_quantization(raw)
     _refuse_dual_chunks(raw)
-
-
-def _is_harmless(refusal: Refusal, value: Any) -> bool:
-    try:
-        return refusal.is_harmless(value)
-    except (TypeError, AttributeError):  # a value of another type than the setting has
-        return False
 
 
 def _refuse_dual_chunks(raw: Raw) -> None:
@@ -96,13 +89,22 @@ def _refuse_dual_chunks(raw: Raw) -> None:
         )
 
 
+Fields = Mapping[str, Any]
+
+
 def common(
-    raw: Raw, generation: Raw, architecture: str, *, kv_heads: int | None = None, head_dim: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of `ModelConfig` that every family reads in the same way; not `rope` and `sliding`.
+    raw: Raw,
+    generation: Raw,
+    architecture: str,
+    *,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    offset: float = 0.0,
+) -> Fields:
+    """Return the number of layers, and the fields of `ModelConfig` that every family reads in the same way.
 
     kv_heads, head_dim: defaults if config.json leaves them out. None is the number of query heads, and hidden_size /
-    heads.
+    heads. offset: of norms.
     """
     hidden, heads = count(raw, "hidden_size"), count(raw, "num_attention_heads")
     fields = {
@@ -114,7 +116,7 @@ def common(
         "num_heads": heads,
         "num_kv_heads": count(raw, "num_key_value_heads", kv_heads or heads),
         "head_dim": count(raw, "head_dim", head_dim or hidden // heads),
-        "rms_norm_eps": decimal(raw, "rms_norm_eps", 1e-6),
+        "norm": Norm(decimal(raw, "rms_norm_eps", 1e-6), offset),
         "context": count(raw, "max_position_embeddings"),
         "tied_embeddings": flag(raw, "tie_word_embeddings"),
         "eos_ids": ids((raw, "eos_token_id"), (generation, "eos_token_id")),
@@ -123,6 +125,16 @@ def common(
     }
     _check_shapes(fields)
     return fields
+
+
+def attention(fields: Fields, **more: Any) -> Attention:
+    """Return grouped-query attention of these sizes. more: further fields of `Attention`."""
+    return Attention(*(fields[name] for name in ("hidden_size", "num_heads", "num_kv_heads", "head_dim")), **more)
+
+
+def feed_forward(fields: Fields, **more: Any) -> FeedForward:
+    """Return a feed-forward of these sizes. more: further fields of `FeedForward`."""
+    return FeedForward(fields["hidden_size"], fields["intermediate_size"], **more)
 
 
 def sliding(raw: Raw, window: int | None, default: Callable[[int], bool]) -> Sliding | None:
@@ -192,7 +204,7 @@ def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -
         )
     width = None if kind == "proportional" else _rotated(raw, given, fraction)
     # A base of 1 rotates nothing, and YaRN divides by its logarithm. Some files have 0 for the default.
-    theta = decimal(next((one for one in (given, raw) if one.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
+    theta = decimal(next((file for file in (given, raw) if file.get("rope_theta")), {}), "rope_theta", theta, above=1.0)
     if kind == "default":
         return RopeConfig(theta, width=width)
     original = count(raw, ORIGINAL, count(given, ORIGINAL, count(raw, "max_position_embeddings")))
@@ -229,8 +241,11 @@ def _scaling(raw: Raw, given: Raw, kind: RopeKind, original: int) -> dict[str, A
     # DeepSeek's and Phi's files leave it out.
     ratio = count(raw, "max_position_embeddings") / original
     default = {"yarn": ratio, "longrope": ratio, "proportional": 1.0}.get(kind)
-    fields = {"factor": decimal(given, "factor", default), "original_context": original, **_USED[kind](given)}
-    return fields | (_longrope(raw, given, original) if kind == "longrope" else {})
+    fields = {"factor": decimal(given, "factor", default), "original_context": original}
+    if kind == "longrope":
+        return fields | _longrope(raw, given, original)
+    read = {"llama3": _llama3, "yarn": _yarn, "proportional": _proportional}.get(kind)
+    return fields | read(given) if read else fields
 
 
 def _llama3(given: Raw) -> dict[str, Any]:
@@ -268,17 +283,7 @@ def _longrope(raw: Raw, given: Raw, original: int) -> dict[str, Any]:
     return {"divisors": decimals(given, name), "attention_factor": optional_decimal(given, "attention_factor")}
 
 
-_USED: Mapping[RopeKind, Callable[[Raw], dict[str, Any]]] = {
-    "default": lambda given: {},
-    "linear": lambda given: {},
-    "llama3": _llama3,
-    "yarn": _yarn,
-    "longrope": lambda given: {},
-    "proportional": _proportional,
-}
-
-
-def _check_shapes(fields: Mapping[str, Any]) -> None:
+def _check_shapes(fields: Fields) -> None:
     heads, kv_heads, head_dim = fields["num_heads"], fields["num_kv_heads"], fields["head_dim"]
     if heads % kv_heads:
         raise BadWeights(

@@ -111,7 +111,7 @@ class Weight(NamedTuple):
         size = len(self.parts) // self.matrices
         return tuple(
             self._replace(parts=some, matrices=1)
-            for some in (self.parts[at : at + size] for at in range(0, len(self.parts), size))
+            for some in (self.parts[first : first + size] for first in range(0, len(self.parts), size))
         )
 
     def of_rank(self, rank: Rank) -> "Weight":
@@ -130,7 +130,7 @@ class Weight(NamedTuple):
 
     def _some(self, span: range) -> "Weight":
         """Return these of the matrices."""
-        parts = tuple(part for one in self.each[span.start : span.stop] for part in one.parts)
+        parts = tuple(part for matrix in self.each[span.start : span.stop] for part in matrix.parts)
         chosen = None if self.chosen is None else min(self.chosen, len(span))
         return self._replace(parts=parts, matrices=len(span), chosen=chosen)
 
@@ -145,12 +145,12 @@ class Weight(NamedTuple):
 
     def _cut(self, start: int, stop: int) -> Iterator[CheckpointTensor]:
         """Yield what rows start .. stop-1 of the stacked parts are made of."""
-        at = 0
+        row = 0
         for part in self.parts:
-            low, high = max(start - at, 0), min(stop - at, part.shape[0])
+            low, high = max(start - row, 0), min(stop - row, part.shape[0])
             if low < high:
                 yield part.rows(low, high)
-            at += part.shape[0]
+            row += part.shape[0]
 
 
 Declared = Mapping[str, Weight]
@@ -162,46 +162,32 @@ def vector(part: str, length: int, pack: Pack = "plain") -> Weight:
     return Weight((CheckpointTensor(part, (length,)),), pack)
 
 
-class Rows(NamedTuple):
-    """One part of a linear layer: `size` rows of the checkpoint's layer `name`, from `first` on, of `total`.
-
-    heads: ranks divide it by heads, along the axis that `linear` is given; None: by elements.
-    """
-
-    name: str
-    size: int
-    first: int = 0
-    total: int | None = None  # None: all rows
-    heads: Heads | None = None
-
-
 def parts(
     module: str, rows: Mapping[str, int], fused: str | None = None, heads: Sequence[Heads | None] = ()
-) -> tuple[Rows, ...]:
-    """Return a linear layer for each name and row count; or their rows in the one layer `fused`, in this order.
+) -> tuple[CheckpointTensor, ...]:
+    """Return what `linear` declares: a layer of the checkpoint for each name and number of rows.
 
-    heads: of each layer.
+    fused: the one layer of the checkpoint that has all of these rows, in this order; None if each has its own. heads:
+    of each layer; ranks divide it by them, along the axis that `linear` is given.
     """
-    each = heads or (None,) * len(rows)
+    each = tuple(zip(rows.items(), heads or (None,) * len(rows), strict=True))
     if fused is None:
-        return tuple(
-            Rows(f"{module}.{name}", size, heads=some) for (name, size), some in zip(rows.items(), each, strict=True)
-        )
+        return tuple(CheckpointTensor(f"{module}.{name}", (size,), heads=split) for (name, size), split in each)
     stops, total = accumulate(rows.values()), sum(rows.values())
     return tuple(
-        Rows(f"{module}.{fused}", size, stop - size, total, some)
-        for size, stop, some in zip(rows.values(), stops, each, strict=True)
+        CheckpointTensor(f"{module}.{fused}", (size,), stop - size, total, heads=split)
+        for ((_, size), split), stop in zip(each, stops, strict=True)
     )
 
 
-def linear(ours: str, rows: Sequence[Rows], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
-    """Declare a fused linear layer: its matrix and, if `bias`, its bias.
+def linear(ours: str, layers: Sequence[CheckpointTensor], columns: int, bias: bool, axis: int, pack: Pack) -> Declared:
+    """Declare a fused linear layer of `parts`: its matrix and, if `bias`, its bias.
 
     axis: the dimension of the matrix that ranks split. A bias is split if the rows are; else the first rank has it.
     """
-    matrices = (CheckpointTensor(f"{p.name}.weight", (p.size, columns), p.first, p.total, heads=p.heads) for p in rows)
-    matrix = Weight(tuple(matrices), pack, axis)
-    if not bias:
-        return {ours: matrix}
-    biases = tuple(CheckpointTensor(f"{p.name}.bias", (p.size,), p.first, p.total, heads=p.heads) for p in rows)
-    return {ours: matrix, f"{ours}_bias": Weight(biases, "plain", 0 if axis == 0 else "first")}
+    matrices = (part._replace(name=f"{part.name}.weight", shape=(*part.shape, columns)) for part in layers)
+    declared = {ours: Weight(tuple(matrices), pack, axis)}
+    if bias:
+        biases = tuple(part._replace(name=f"{part.name}.bias") for part in layers)
+        declared[f"{ours}_bias"] = Weight(biases, "plain", 0 if axis == 0 else "first")
+    return declared

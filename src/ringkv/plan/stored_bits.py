@@ -13,7 +13,7 @@ from ringkv.base.config import Weights
 from ringkv.base.json_file import read_object
 from ringkv.plan.footprint import GROUPS_OF_BYTES, GROUPS_WITH_MINIMUMS
 from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX
-from ringkv.weights.group_layout import LEAST
+from ringkv.weights.group_layout import INT4, INT8, LEAST
 
 LONGEST_HEADER = 100 << 20  # as safetensors has it
 
@@ -33,12 +33,12 @@ def stored_as(folder: Path, weights: Weights) -> str:
 
 def of_gguf_types(types: Collection[str]) -> str:
     """Return what `--weights int8` stores of a GGUF whose layers have tensors of these types."""
-    from ringkv.weights.gguf import byte_groups, groups
+    from ringkv.weights.gguf.groups import TYPES
 
-    in_bytes = [byte_groups.KINDS[name] for name in types if name in byte_groups.KINDS]
-    if not in_bytes and "MXFP4" not in types:
+    grouped = [TYPES[name] for name in types if name in TYPES]
+    if not any(each.layout is INT8 for each in grouped) and "MXFP4" not in types:
         return "int8"
-    has_minimums = any(layout.has_minimums for layout in in_bytes) or not groups.KINDS.keys().isdisjoint(types)
+    has_minimums = any(each.has_minimums or each.layout is INT4 for each in grouped)
     return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
 
 

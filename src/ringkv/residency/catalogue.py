@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from ringkv.base.errors import UnknownModel
 
@@ -52,7 +51,12 @@ class CatalogueModel:
 def catalogue() -> Mapping[str, CatalogueModel]:
     """Return all models by name, in the order of the file."""
     text = files("ringkv.residency").joinpath("catalogue.toml").read_text(encoding="utf-8")
-    return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
+    models = {}
+    for name, fields in tomllib.loads(text).items():
+        version = fields.pop("version")
+        parts = tuple(WheelPart(package, version, *rest) for package, *rest in fields.pop("parts"))
+        models[name] = CatalogueModel(name=name, parts=parts, **fields)
+    return models
 
 
 def catalogued(name: str) -> CatalogueModel:
@@ -67,10 +71,3 @@ def catalogued(name: str) -> CatalogueModel:
 def nearest(name: str) -> str | None:
     """Return the most similar name of the catalogue; None if none is similar."""
     return next(iter(get_close_matches(name.lower(), catalogue(), n=1, cutoff=CUTOFF)), None)
-
-
-def _model(name: str, table: dict[str, Any]) -> CatalogueModel:
-    fields = dict(table)
-    version, rows = fields.pop("version"), fields.pop("parts")
-    parts = tuple(WheelPart(package, version, *rest) for package, *rest in rows)
-    return CatalogueModel(name=name, parts=parts, **fields)

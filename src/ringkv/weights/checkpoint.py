@@ -1,8 +1,7 @@
 """Checkpoint: the tensors of a safetensors checkpoint, as the elements that they stand for."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,50 +12,32 @@ from ringkv.base.shown import shown_names
 from ringkv.base.stack import Stack
 from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.quantize import Int4Groups, Int8Rows
-from ringkv.weights import integer_matrix, mxfp4
+from ringkv.weights import fp8, mxfp4
 from ringkv.weights.files import INDEX
-from ringkv.weights.fp8 import FP8, SCALES, blocks, dequantise
-from ringkv.weights.group_file import GroupFile, byte_groups, int4_groups
+from ringkv.weights.fp8 import FP8, SCALES
+from ringkv.weights.group_file import GroupFile, divided, int4_groups
 from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
-from ringkv.weights.integer_matrix import IntegerMatrix
 from ringkv.weights.mxfp4 import ROWS, dequantised
 from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.open_files import open_file, open_files
-from ringkv.weights.quantisers import integer_matrices, unused_biases, whole_shapes
+from ringkv.weights.quantisers import integer_matrices
 from ringkv.weights.shapes import check_shapes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ALL = slice(None)
 
 
-def open_checkpoint(directory: Path) -> "Checkpoint":
-    """Map `model.safetensors`, or the shards that `model.safetensors.index.json` names.
-
-    Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
-    """
-    files = open_files(directory)
-    groups, byte_groups = (_group_file(directory, layout) for layout in (INT4, INT8))
-    return Checkpoint(files, groups, byte_groups, integer_matrices(directory, files))
-
-
-def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
-    path = directory / layout.file
-    is_there = not (directory / INDEX).is_file() and path.is_file()
-    return GroupFile(open_file(path), layout) if is_there else None
-
-
 class Checkpoint:
     """Named tensors on disk. No tensor is read before `read_into`."""
 
-    def __init__(
-        self,
-        files: Mapping[str, Any],
-        groups: GroupFile | None = None,
-        byte_groups: GroupFile | None = None,
-        integers: Mapping[str, IntegerMatrix] = MappingProxyType({}),
-    ) -> None:
-        self._files = files  # tensor name -> open safetensors file
-        self._groups, self._byte_groups, self._integers = groups, byte_groups, integers
+    def __init__(self, directory: Path) -> None:
+        """Map `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+
+        Raises BadWeights if there is none, a shard is missing, or a file is truncated or corrupt.
+        """
+        self._files = open_files(directory)  # tensor name -> open safetensors file
+        self._groups, self._byte_groups = (_group_file(directory, layout) for layout in (INT4, INT8))
+        self._integers = integer_matrices(directory, self._files)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()}
@@ -67,11 +48,21 @@ class Checkpoint:
         `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
         """
         shapes = {name: shape for name, shape in self.shapes().items() if not name.endswith(SCALES)}
-        unused = unused_biases(self._files, self._integers, expected)
-        check_shapes(unpacked_shapes(whole_shapes(shapes, self._integers, unused)), expected, ignorable)
+        integers = self._integers.values()
+        replaced = {*self._unused_biases(expected), *(part for matrix in integers for part in matrix.parts)}
+        unquantised = {name: shape for name, shape in shapes.items() if name not in replaced}
+        unquantised |= {matrix.name: matrix.shape for matrix in integers}
+        check_shapes(unpacked_shapes(unquantised), expected, ignorable)
         for groups in (self._groups, self._byte_groups):
             if groups is not None:
                 groups.check(shapes)
+
+    def _unused_biases(self, expected: Collection[str]) -> Iterable[str]:
+        """Return biases of zeros that the model does not have: some quantisers write one for every layer."""
+        biases = {f"{name.removesuffix('.weight')}.bias" for name in self._integers} & self._files.keys() - set(
+            expected
+        )
+        return (name for name in biases if not self._files[name].get_tensor(name).any())
 
     def read_into(self, name: str, out: Tensor, first: int = 0, stack: Stack | None = None, column: int = 0) -> None:
         """Copy a tensor's rows from `first` on and columns from `column` on, as many as `out` has; convert their dtype.
@@ -82,45 +73,45 @@ class Checkpoint:
         Raises UnsupportedModel for a tensor that is neither floating point nor fp8 in blocks.
         """
         if name in self._integers:
-            return integer_matrix.dequantise(self._integers[name], out, first, column)
+            return self._integers[name].dequantise(out, first, column)
         if stack and name not in self._files:
             return self._read_mxfp4(name, out, first, stack, column)
         rows = self._files[name].get_slice(name)
-        kind = rows.get_dtype()
-        if kind not in (*FLOATS, FP8):
+        dtype = rows.get_dtype()
+        if dtype not in (*FLOATS, FP8):
             raise UnsupportedModel(
-                f"tensor {shown_names([name])} is {kind}; ringkv reads {', '.join(FLOATS)} and {FP8} in safetensors"
+                f"tensor {shown_names([name])} is {dtype}; ringkv reads {', '.join(FLOATS)} and {FP8} in safetensors"
             )
         with torch.no_grad():
-            if kind == FP8:
-                dequantise(rows, self._scales(name, rows.get_shape()), first, out, column)
+            if dtype == FP8:
+                fp8.dequantise(rows, self._scales(name, rows.get_shape()), first, out, column)
             elif stack:
                 out.copy_(_of_stack(rows, stack, first, out, column))
             else:
                 out.copy_(rows[first : first + len(out), *_columns(out, column)])  # a view of the mapped file
 
     def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack, column: int) -> None:
-        found, columns = self._mxfp4_parts(name, stack.span(first, len(out)), stack), _columns(out, column)
-        for rows, *parts in zip(*(one.split(ROWS) for one in (out, *found)), strict=True):
-            rows.copy_(dequantised(*parts)[:, *columns])
+        parts, columns = self._mxfp4_parts(name, stack.span(first, len(out)), stack), _columns(out, column)
+        for rows, *some in zip(*(each.split(ROWS) for each in (out, *parts)), strict=True):
+            rows.copy_(dequantised(*some)[:, *columns])
 
     def _mxfp4_parts(self, name: str, span: slice, stack: Stack) -> list[Tensor]:
         """Return blocks uint8 [n, in / 32, 16] and exponents uint8 [n, in / 32] of these rows."""
-        found = []
-        for one in (f"{name}{BLOCKS}", f"{name}{EXPONENTS}"):
-            tensor = self._files[one].get_slice(one)
+        parts = []
+        for part in (f"{name}{BLOCKS}", f"{name}{EXPONENTS}"):
+            tensor = self._files[part].get_slice(part)
             if tensor.get_dtype() != "U8":
-                raise BadWeights(f"tensor {shown_names([one])} is {tensor.get_dtype()}, not U8; fetch it again")
-            found.append(tensor[stack.at, span.start : span.stop][:: span.step])
-        return found
+                raise BadWeights(f"tensor {shown_names([part])} is {tensor.get_dtype()}, not U8; fetch it again")
+            parts.append(tensor[stack.at, span.start : span.stop][:: span.step])
+        return parts
 
     def _scales(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return the scales of an fp8 matrix. Raises BadWeights if there is not one for each block."""
         file = self._files.get(f"{name}{SCALES}")
         scales = torch.empty(0) if file is None else file.get_tensor(f"{name}{SCALES}").float()
-        if scales.shape != blocks(shape):
+        if scales.shape != fp8.blocks(shape):
             raise BadWeights(
-                f"tensor {shown_names([name])} is {FP8} and needs {SCALES} of shape {blocks(shape)}, not "
+                f"tensor {shown_names([name])} is {FP8} and needs {SCALES} of shape {fp8.blocks(shape)}, not "
                 f"{tuple(scales.shape)}; fetch the checkpoint again"
             )
         return scales
@@ -128,9 +119,9 @@ class Checkpoint:
     def groups(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int4Groups | None:
         """Return part of a four-bit matrix as its file stored it; None if there is none, or no whole groups."""
         if matrix := self._integers.get(name):
-            return integer_matrix.int4_groups(matrix, *_spans(matrix.shape, rows, columns))
-        found = None if self._groups is None else self._groups.read(name, rows, columns)
-        return None if found is None else int4_groups(*found)
+            return matrix.int4_groups(*_spans(matrix.shape, rows, columns))
+        parts = self._groups.read(name, rows, columns) if self._groups else None
+        return None if parts is None else int4_groups(*parts)
 
     def byte_groups(
         self, name: str, rows: slice = ALL, columns: slice = ALL, stack: Stack | None = None
@@ -140,34 +131,33 @@ class Checkpoint:
         None if there is none, the columns are not whole groups, or a scale is out of the format's range.
         """
         if matrix := self._integers.get(name):
-            return integer_matrix.byte_groups(matrix, *_spans(matrix.shape, rows, columns))
+            return matrix.byte_groups(*_spans(matrix.shape, rows, columns))
         if stack is not None and self._is_mxfp4(name):
             return self._mxfp4_groups(name, rows, columns, stack)
-        found = None if self._byte_groups is None else self._byte_groups.read(name, rows, columns)
-        return None if found is None else byte_groups(*found)
+        parts = self._byte_groups.read(name, rows, columns) if self._byte_groups else None
+        return None if parts is None else ByteGroups(*parts)
 
     def has_byte_groups(self, name: str) -> bool:
         """Return whether a matrix is stored in groups of 5 to 8 bits, or in MXFP4."""
         if matrix := self._integers.get(name):
-            return integer_matrix.has_byte_groups(matrix)
-        return self._is_mxfp4(name) or (self._byte_groups is not None and self._byte_groups.has(name))
+            return matrix.has_byte_groups
+        return self._is_mxfp4(name) or bool(self._byte_groups and self._byte_groups.has(name))
 
     def has_minimums(self, name: str) -> bool:
         """Return whether the groups of a matrix have minimums, those of 4 bits included."""
         if matrix := self._integers.get(name):
-            return integer_matrix.has_minimums(matrix)
-        in_bytes = self._byte_groups is not None and self._byte_groups.has_minimums(name)
-        return in_bytes or (self._groups is not None and self._groups.has(name))
+            return matrix.has_minimums
+        in_bytes = bool(self._byte_groups and self._byte_groups.has_minimums(name))
+        return in_bytes or bool(self._groups and self._groups.has(name))
 
     def _is_mxfp4(self, name: str) -> bool:
         return f"{name}{BLOCKS}" in self._files
 
     def _mxfp4_groups(self, name: str, rows: slice, columns: slice, stack: Stack) -> ByteGroups | None:
-        if any((at or 0) % GROUP for at in (columns.start, columns.stop)):
+        if (groups := divided(columns, GROUP)) is None:
             return None
         parts = self._mxfp4_parts(name, stack.span(rows.start, rows.stop - rows.start), stack)
-        groups = slice(*(at if at is None else at // GROUP for at in (columns.start, columns.stop)))
-        return mxfp4.byte_groups(*(one[:, groups] for one in parts))
+        return mxfp4.byte_groups(*(part[:, groups] for part in parts))
 
     def has_integers(self, name: str) -> bool:
         """Return whether a matrix is stored as integers, so that reading it in bfloat16 rounds."""
@@ -180,13 +170,22 @@ class Checkpoint:
 
     def int8_rows(self, name: str, rows: slice = ALL, columns: slice = ALL) -> Int8Rows | None:
         """Return part of a matrix that is stored in 8 bits with a scale per row, -128 as -127; None if it is not."""
-        if matrix := self._integers.get(name):
-            return integer_matrix.int8_rows(matrix, *_spans(matrix.shape, rows, columns))
-        return None
+        matrix = self._integers.get(name)
+        return matrix.int8_rows(*_spans(matrix.shape, rows, columns)) if matrix else None
+
+
+def open_checkpoint(directory: Path) -> Checkpoint:
+    return Checkpoint(directory)
+
+
+def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
+    path = directory / layout.file
+    is_there = not (directory / INDEX).is_file() and path.is_file()
+    return GroupFile(open_file(path), layout) if is_there else None
 
 
 def _spans(shape: tuple[int, int], *slices: slice) -> list[range]:
-    return [range(size)[one] for size, one in zip(shape, slices, strict=True)]
+    return [range(size)[span] for size, span in zip(shape, slices, strict=True)]
 
 
 def _columns(out: Tensor, column: int) -> tuple[slice, ...]:
@@ -199,5 +198,5 @@ def _of_stack(tensor: Any, stack: Stack, first: int, out: Tensor, column: int) -
     span, columns = stack.span(first, len(out)), _columns(out, column)
     rows = slice(span.start, span.stop)  # safetensors slices without steps
     is_transposed = stack.transposed and out.dim() > 1
-    found: Tensor = tensor[(stack.at, *columns, rows) if is_transposed else (stack.at, rows, *columns)]
-    return (found.T if is_transposed else found)[:: span.step]
+    part: Tensor = tensor[(stack.at, *columns, rows) if is_transposed else (stack.at, rows, *columns)]
+    return (part.T if is_transposed else part)[:: span.step]

@@ -20,9 +20,9 @@ def dequantise(rows: Any, scales: Tensor, first: int, out: Tensor, column: int =
 
     rows: a safetensors slice of the fp8 matrix. scales: float32, one for each block.
     """
-    at, stop, columns = first, first + len(out), slice(column, column + out.shape[1])
-    while at < stop:
-        end = min(stop, (at // BLOCK + 1) * BLOCK)
-        scale = scales[at // BLOCK].repeat_interleave(BLOCK)[columns]
-        out[at - first : end - first] = rows[at:end, columns].float() * scale
-        at = end
+    row, stop, columns = first, first + len(out), slice(column, column + out.shape[1])
+    while row < stop:
+        end = min(stop, (row // BLOCK + 1) * BLOCK)
+        scale = scales[row // BLOCK].repeat_interleave(BLOCK)[columns]
+        out[row - first : end - first] = rows[row:end, columns].float() * scale
+        row = end

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
-from ringkv.kernels.byte_groups import ByteGroups, Minimums
 from ringkv.kernels.quantize import Int4Groups
 from ringkv.weights.group_layout import GROUP, Layout
 
@@ -31,21 +30,17 @@ class GroupFile:
                 raise BadWeights(
                     f"{file} has {shown_names([name])}, which is not a matrix of whole groups here; {remedy}"
                 )
-            for part, expected in self._parts(name).items():
-                self._check_part(f"{name}.{part}", shape, expected)
+            for part, (dtype, elements) in self._parts(name).items():
+                expected = dtype, [shape[0], shape[1] // elements]
+                tensor = self._file.get_slice(f"{name}.{part}") if f"{name}.{part}" in self._names else None
+                stored = (tensor.get_dtype(), list(tensor.get_shape())) if tensor else "nothing"
+                if stored != expected:
+                    raise BadWeights(
+                        f"{file} has {stored} for {shown_names([f'{name}.{part}'])}, {expected} is needed; {remedy}"
+                    )
         known = {**self._layout.parts, **self._layout.more}
         if other := [part for part in self._names if part.rpartition(".")[2] not in known]:
             raise BadWeights(f"{file} has tensors that are no part of a matrix: {shown_names(other)}; {remedy}")
-
-    def _check_part(self, name: str, matrix: tuple[int, ...], part: tuple[str, int]) -> None:
-        expected = part[0], [matrix[0], matrix[1] // part[1]]
-        tensor = self._file.get_slice(name) if name in self._names else None
-        found = (tensor.get_dtype(), list(tensor.get_shape())) if tensor else "nothing"
-        if found != expected:
-            raise BadWeights(
-                f"{self._layout.file} has {found} for {shown_names([name])}, {expected} is needed; "
-                f"{self._layout.remedy}"
-            )
 
     def has(self, name: str) -> bool:
         return f"{name}.q" in self._names
@@ -63,15 +58,15 @@ class GroupFile:
         None if there are none, or the columns begin or end inside a group. Raises BadWeights for a scale that is not
         finite.
         """
-        if not self.has(name) or any((at or 0) % GROUP for at in (columns.start, columns.stop)):
+        if not self.has(name) or divided(columns, GROUP) is None:
             return None
-        found = [
-            self._file.get_slice(f"{name}.{part}")[rows, _divided(columns, elements)]
+        parts = [
+            self._file.get_slice(f"{name}.{part}")[rows, divided(columns, elements)]
             for part, (_, elements) in self._parts(name).items()
         ]
-        if not all(torch.isfinite(one).all() for one in found if one.dtype == torch.float16):
+        if not all(torch.isfinite(part).all() for part in parts if part.dtype == torch.float16):
             raise BadWeights(f"{self._layout.file} has scales that are not finite in {name}; {self._layout.remedy}")
-        return found
+        return parts
 
 
 def int4_groups(pairs: Tensor, scale: Tensor, minimum: Tensor) -> Int4Groups:
@@ -79,10 +74,7 @@ def int4_groups(pairs: Tensor, scale: Tensor, minimum: Tensor) -> Int4Groups:
     return Int4Groups(torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1), scale, minimum)
 
 
-def byte_groups(q: Tensor, scale: Tensor, multiple: Tensor, *least: Tensor) -> ByteGroups:
-    """Return a matrix of its parts in an int8 file."""
-    return ByteGroups(q, scale, multiple, Minimums(*least) if least else None)
-
-
-def _divided(columns: slice, by: int) -> slice:
-    return slice(*(at if at is None else at // by for at in (columns.start, columns.stop)))
+def divided(columns: slice, by: int) -> slice | None:
+    """Return which groups of `by` columns these are; None if they begin or end inside of one."""
+    ends = columns.start, columns.stop
+    return None if any((end or 0) % by for end in ends) else slice(*(end if end is None else end // by for end in ends))

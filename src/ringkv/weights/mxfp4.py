@@ -11,7 +11,7 @@ from ringkv.kernels.byte_groups import ByteGroups
 
 BIAS = 127
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of E2M1; the fourth bit is the sign
-VALUES = torch.tensor([*MAGNITUDES, *(-one for one in MAGNITUDES)])
+VALUES = torch.tensor([*MAGNITUDES, *(-value for value in MAGNITUDES)])
 PAIRS = torch.stack((VALUES.repeat(16), VALUES.repeat_interleave(16)), dim=-1)  # [256, 2], of each byte
 POWERS = torch.ldexp(torch.ones(256), torch.arange(256) - BIAS)
 ROWS = 64  # that are converted at a time, within a core's cache
@@ -24,7 +24,7 @@ def dequantised(blocks: Tensor, exponents: Tensor) -> Tensor:
 
 
 INTEGERS = (2 * PAIRS).to(torch.int8)  # [256, 2], of each byte
-LEAST, MOST, MOST_OF_HALF = -24, 21, 15  # exponents of scales
+SMALLEST, LARGEST, LARGEST_OF_HALF = -24, 21, 15  # exponents of scales
 
 
 def byte_groups(blocks: Tensor, exponents: Tensor) -> ByteGroups | None:
@@ -36,9 +36,9 @@ def byte_groups(blocks: Tensor, exponents: Tensor) -> ByteGroups | None:
     """
     q = INTEGERS[blocks.int()].flatten(-2)
     exponent = exponents.int() - BIAS - 1
-    if ((exponent < LEAST) | (exponent > MOST)).logical_and(q.any(-1)).any():
+    if ((exponent < SMALLEST) | (exponent > LARGEST)).logical_and(q.any(-1)).any():
         return None
-    exponent = exponent.clamp(LEAST, MOST)
-    half = exponent.clamp(max=MOST_OF_HALF)
-    scale, multiple = (torch.ldexp(torch.ones(one.shape), one) for one in (half, exponent - half))
+    exponent = exponent.clamp(SMALLEST, LARGEST)
+    half = exponent.clamp(max=LARGEST_OF_HALF)
+    scale, multiple = (torch.ldexp(torch.ones(power.shape), power) for power in (half, exponent - half))
     return ByteGroups(q.flatten(-2), scale.half(), multiple.to(torch.int8).repeat_interleave(2, 1))

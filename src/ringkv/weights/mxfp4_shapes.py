@@ -11,17 +11,14 @@ BYTES = 16  # of a block
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def unpacked_shapes(found: Shapes) -> Shapes:
+def unpacked_shapes(shapes: Shapes) -> Shapes:
     """Return shapes with one tensor [E, in, out], as unquantised checkpoints have it, for blocks and exponents."""
+    candidates = ((name.removesuffix(BLOCKS), shape) for name, shape in shapes.items() if name.endswith(BLOCKS))
     packed = {
-        name.removesuffix(BLOCKS): shape
-        for name, shape in found.items()
-        if name.endswith(BLOCKS) and _are_blocks(shape, found.get(f"{name.removesuffix(BLOCKS)}{EXPONENTS}"))
+        name: shape
+        for name, shape in candidates
+        if len(shape) == 4 and shape[-1] == BYTES and shapes.get(f"{name}{EXPONENTS}") == shape[:-1]
     }
     parts = {f"{name}{end}" for name in packed for end in (BLOCKS, EXPONENTS)}
-    whole = {name: (count, 2 * BYTES * blocks, rows) for name, (count, rows, blocks, _) in packed.items()}
-    return {name: shape for name, shape in found.items() if name not in parts} | whole
-
-
-def _are_blocks(shape: tuple[int, ...], exponents: tuple[int, ...] | None) -> bool:
-    return len(shape) == 4 and shape[-1] == BYTES and exponents == shape[:-1]
+    unpacked = {name: (count, 2 * BYTES * blocks, rows) for name, (count, rows, blocks, _) in packed.items()}
+    return {name: shape for name, shape in shapes.items() if name not in parts} | unpacked

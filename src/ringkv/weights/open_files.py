@@ -24,10 +24,15 @@ def open_files(directory: Path) -> dict[str, Any]:
     """
     if (directory / INDEX).is_file():
         return _open_shards(directory)
-    if not (directory / SINGLE).is_file():
-        raise BadWeights(_nothing_to_open(directory))
-    file = open_file(directory / SINGLE)
-    return dict.fromkeys(file.keys(), file)
+    if (directory / SINGLE).is_file():
+        file = open_file(directory / SINGLE)
+        return dict.fromkeys(file.keys(), file)
+    if pickles := [path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))]:
+        raise BadWeights(
+            f"{directory} has its weights as pickle only ({shown_names(pickles)}), which can run code and is never "
+            "opened; fetch the model's safetensors, or a GGUF"
+        )
+    raise BadWeights(f"{directory} has neither {SINGLE} nor {INDEX}; fetch the model's safetensors")
 
 
 def open_file(path: Path) -> Any:
@@ -66,13 +71,3 @@ def _read_index(path: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise BadWeights(f"{path} is not a safetensors index: its weight_map names no files; fetch it again")
     return weight_map
-
-
-def _nothing_to_open(directory: Path) -> str:
-    pickles = [path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))]
-    if pickles:
-        return (
-            f"{directory} has its weights as pickle only ({shown_names(pickles)}), which can run code and is never "
-            "opened; fetch the model's safetensors, or a GGUF"
-        )
-    return f"{directory} has neither {SINGLE} nor {INDEX}; fetch the model's safetensors"

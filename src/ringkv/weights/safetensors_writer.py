@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-ITEM_BYTES = 2  # bfloat16
-BYTES = {"I64": 8, "I32": 4, "F32": 4, "BF16": ITEM_BYTES, "F16": 2, "I8": 1, "U8": 1}  # of an element
+BYTES = {"I64": 8, "I32": 4, "F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1}  # of an element
 
 
 class TensorSpec(NamedTuple):
@@ -30,17 +29,13 @@ class TensorSpec(NamedTuple):
 
 
 class SafetensorsWriter:
-    """Writes tensors in the order of `specs`: call `append` or `write` until every one is full."""
+    """Writes tensors in the order of `specs`: call `write` until all of them are full."""
 
     def __init__(self, path: Path, specs: Mapping[str, TensorSpec]) -> None:
         self._bytes_left = sum(spec.bytes for spec in specs.values())
         self._file = path.open("xb")
         header = _header(specs)
         self._file.write(len(header).to_bytes(8, "little") + header)
-
-    def append(self, values: npt.NDArray[np.float32]) -> None:
-        """Round the next elements of the current tensor to bfloat16, in row order, and write them."""
-        self.write(to_bfloat16(values))
 
     def write(self, values: npt.NDArray[Any]) -> None:
         """Write the next elements of the current tensor, in its own dtype."""

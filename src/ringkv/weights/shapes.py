@@ -9,23 +9,23 @@ from ringkv.base.shown import shown, shown_names
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def check_shapes(found: Shapes, expected: Shapes, ignorable: Collection[str] = ()) -> None:
+def check_shapes(stored: Shapes, expected: Shapes, ignorable: Collection[str] = ()) -> None:
     """Raise BadWeights that names missing, unexpected and misshapen tensors.
 
     `ignorable`: names, or patterns such as `*.rotary_emb.inv_freq`, that may exist and are not loaded.
     """
-    missing = [name for name in expected if name not in found]
+    missing = [name for name in expected if name not in stored]
     extra = [
-        name for name in found if name not in expected and not any(fnmatchcase(name, pattern) for pattern in ignorable)
+        name for name in stored if name not in expected and not any(fnmatchcase(name, pattern) for pattern in ignorable)
     ]
     misshapen = [
-        f"{name} {shown(list(found[name]))} instead of {list(shape)}"
+        f"{name} {shown(list(stored[name]))} instead of {list(shape)}"
         for name, shape in expected.items()
-        if name in found and found[name] != shape
+        if name in stored and stored[name] != shape
     ]
     faults = [
-        f"{len(names)} {kind}: {some}"
-        for kind, names, some in (
+        f"{len(names)} {fault}: {some}"
+        for fault, names, some in (
             ("missing", missing, shown_names(missing)),
             ("not expected", extra, shown_names(extra)),
             ("misshapen", misshapen, _first(misshapen)),
@@ -36,5 +36,5 @@ def check_shapes(found: Shapes, expected: Shapes, ignorable: Collection[str] = (
         raise BadWeights(f"the checkpoint's tensors do not match config.json ({'; '.join(faults)}); fetch it again")
 
 
-def _first(sentences: list[str], most: int = 5) -> str:
-    return ", ".join(sentences[:most]) + (", ..." if len(sentences) > most else "")
+def _first(sentences: list[str], limit: int = 5) -> str:
+    return ", ".join(sentences[:limit]) + (", ..." if len(sentences) > limit else "")

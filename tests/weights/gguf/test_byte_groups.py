@@ -15,14 +15,14 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.byte_groups import ByteGroups, Minimums
+from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
 from ringkv.plan.footprint import weight_bytes
 from ringkv.plan.report import PlanRequest, find_shape, report
 from ringkv.plan.stored_bits import stored_as
-from ringkv.weights.gguf.byte_groups import KINDS, byte_groups
-from ringkv.weights.gguf.convert import byte_group_bytes, write_byte_groups, write_config, write_groups, write_weights
+from ringkv.weights.gguf.convert import group_bytes, write_config, write_groups, write_weights
 from ringkv.weights.gguf.file import GGUF
+from ringkv.weights.gguf.groups import TYPES, split
 from tests.engine import tiny
 from tests.weights.tiny_gguf import tiny_model, write_tiny
 
@@ -32,7 +32,7 @@ FACTORS = {"Q8_0": (0,), "Q5_0": (0,), "Q5_1": (0, 2), "Q5_K": (0, 2), "Q6_K": (
 
 def blocks(kind: str) -> np.ndarray[Any, Any]:
     """Return rows of random blocks, with every integer, and small factors of either sign."""
-    rng, size = np.random.default_rng(0), KINDS[kind].block_bytes
+    rng, size = np.random.default_rng(0), TYPES[kind].block_bytes
     count = COLUMNS // (256 if kind.endswith("_K") else 32)
     found = rng.integers(0, 256, (ROWS, count, size), dtype=np.uint8)
     for at in FACTORS[kind]:
@@ -40,12 +40,11 @@ def blocks(kind: str) -> np.ndarray[Any, Any]:
     return found.reshape(ROWS, -1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FACTORS)
 @pytest.mark.parametrize("form", ["int8-groups", "int8-groups-a8"])
 def test_a_packed_matrix_has_exactly_the_values_of_its_blocks(kind: str, form: str) -> None:
     rows = blocks(kind)
-    q, scale, multiple, *least = (torch.from_numpy(one.copy()) for one in byte_groups(kind, rows) if one is not None)
-    groups = ByteGroups(q, scale, multiple, Minimums(*least) if least else None)
+    groups = ByteGroups(*(torch.from_numpy(part.copy()) for part in split(kind, rows)))
     assert torch.equal(unpack(FORMATS[form].pack(groups)), torch.from_numpy(dequantize(rows, Type[kind])))
 
 
@@ -57,7 +56,7 @@ class Converted:
         self.gguf = GGUF(write_tiny(folder / "tiny.gguf", model, kind, others=others))
         self.folder = folder / "converted"
         self.folder.mkdir()
-        for write in (write_config, write_weights, write_groups, write_byte_groups):
+        for write in (write_config, write_weights, write_groups):
             write(self.gguf, self.folder)
 
     def engine(self, weights: str, activations: Activations = "16-bit") -> LocalEngine:
@@ -89,13 +88,13 @@ MATRICES = {
 def test_an_int8_engine_has_exactly_the_values_of_the_file(kind: str, tmp_path: Path) -> None:
     made = Converted(tmp_path, Type[kind])
     header = int.from_bytes((made.folder / "int8.groups").read_bytes()[:8], "little")
-    assert (made.folder / "int8.groups").stat().st_size == 8 + header + byte_group_bytes(made.gguf)
+    assert (made.folder / "int8.groups").stat().st_size == 8 + header + group_bytes(made.gguf)
     engine = made.engine("int8")
     layer = engine.batch.weights.layers[-1]
     for name, parts in MATRICES.items():
         found = unpack_gated(layer[name]) if name == "gate_up" else unpack(layer[name])
         assert torch.equal(found, made.matrix(*parts)), name
-    bits = 10 if KINDS[kind].has_minimums else 9
+    bits = 10 if TYPES[kind].has_minimums else 9
     elements = LAYERS * sum(made.matrix(*parts).numel() for parts in MATRICES.values())
     table, scales, norms = 2 * 96 * 64, 4 * 2 * 96, 64 * (2 * LAYERS + 1)
     assert engine.weight_bytes == elements * bits // 8 + table + scales + 2 * norms

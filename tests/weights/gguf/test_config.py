@@ -129,7 +129,7 @@ PATTERN = "llama.attention.sliding_window_pattern"
     ("metadata", "named"),
     [
         ({"llama.attention.head_count": 0}, "attention.head_count 0, a positive number"),
-        ({"llama.attention.head_count": ["a", "a"]}, "attention.head_count 'a', a positive number"),
+        ({"llama.attention.head_count": ["a", "a"]}, r"attention.head_count \['a', 'a'\], a positive number"),
         ({"llama.block_count": "two"}, "block_count 'two', a positive number"),
         ({"llama.block_count": True}, "block_count True, a positive number"),
         ({"llama.rope.freq_base": "x"}, "freq_base 'x', a finite number"),

@@ -8,6 +8,7 @@ import pytest
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.config import parse_config
+from ringkv.models.layer import GaussianTopK
 from ringkv.weights.gguf.config import config_json
 from ringkv.weights.gguf.file import GGUF
 from tests.weights.tiny_gguf import write_header
@@ -61,7 +62,11 @@ def test_gemma3n_has_the_sparsities_whose_quantiles_are_in_the_file(tmp_path: Pa
     raw = config_of(tmp_path, "gemma3n", {})
     assert raw["activation_sparsity_pattern"] == [0.95] * 10 + [0.0] * 25
     config = parse_config(raw)
-    assert (config.sparse, config.cap, config.count) == (tuple(range(10)), 30.0, 4)  # type: ignore[attr-defined]
+    assert [isinstance(config.layer(kind).feed_forward, GaussianTopK) for kind in config.kinds] == [True] * 10 + [
+        False
+    ] * 25
+    assert config.streams is not None
+    assert (config.logit_cap, config.streams.count) == (30.0, 4)
     assert config.kv_source[20:] == (18, 18, 18, 18, 19) * 3
 
 

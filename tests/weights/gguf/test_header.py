@@ -156,7 +156,7 @@ def test_a_whole_file_reads_as_with_the_gguf_packages_reader(kind: Type, tmp_pat
     fields = {key: one.contents() for key, one in theirs.fields.items() if not key.startswith("GGUF.")}
     assert ours.metadata == fields
     assert {one.name: (one.tensor_type, one.data_offset, one.n_bytes) for one in theirs.tensors} == {
-        name: (one.kind, one.start, one.bytes) for name, one in ours.tensors.items()
+        name: (place.type, place.start, place.bytes) for name, place in ours.tensors.items()
     }
     assert {one.name: tuple(reversed(one.shape.tolist())) for one in theirs.tensors} == {
         name: one.shape for name, one in ours.tensors.items()

@@ -7,6 +7,7 @@ import pytest
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.models.config import parse_config
+from ringkv.models.experts import Experts
 from ringkv.weights.gguf.config import config_json
 from ringkv.weights.gguf.convert import shapes
 from ringkv.weights.gguf.file import GGUF
@@ -55,7 +56,9 @@ def test_groups_are_those_of_the_file_or_else_of_the_published_model_of_this_siz
     keys: Keys, name: str, groups: tuple[int, int], tmp_path: Path
 ) -> None:
     config = parse_config(config_json(written(tmp_path, keys)))
-    router = config.experts.router  # type: ignore[attr-defined]
+    experts = config.layer(config.kinds[-1]).feed_forward
+    assert isinstance(experts, Experts)
+    router = experts.router
     assert (config.architecture, (router.groups, router.kept_groups)) == (name, groups)
 
 

@@ -45,6 +45,47 @@ inline void multiply_group(const RowGroup& x, int64_t m, const uint8_t* const* l
     }
 }
 
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
+
+// Products of up to kByteQuadRows rows convert weights to lines of quads in registers.
+constexpr int64_t kByteQuadRows = ByteDots::kRows;
+
+// Loads lines of stored weights, and prefetches those that are kPrefetchBytes after them.
+struct StoredLines {
+  static ByteDots::V load(const uint8_t* line) {
+    __builtin_prefetch(line + kPrefetchBytes, 0, 3);
+    return quads_of(line);
+  }
+};
+
+// c[m][0..31] = x[m] . two panels, for M rows over `blocks` blocks; a row of c has kNR elements.
+template <int M>
+void multiply_stored(const RowGroups& x, const uint8_t* first, const uint8_t* second, int64_t blocks, float* c) {
+  const uint8_t* lines[] = {first, second};
+  for (int64_t k = 0; k < blocks; k += kGroupBlocks) {
+    const int64_t quads = std::min(kGroupBlocks, blocks - k) * kBlockLines;
+    multiply_group<M, false, StoredLines>(x.upper[k / kGroupBlocks], 0, lines, nullptr, quads, c, k > 0);
+    for (const uint8_t*& line : lines) line += kGroupBlocks * StoredInt8::kBlockBytes;
+  }
+}
+
+#else
+
+constexpr int64_t kByteQuadRows = 0;
+
+template <int M>
+void multiply_stored(const RowGroups&, const uint8_t*, const uint8_t*, int64_t, float*) {}
+
+#endif
+
+}  // namespace ringkv
+
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
+#include "byte_tiles_amx.h"
+#else
+
+namespace ringkv {
+
 // Calls run(lines, scales, columns of c) for each set of kVectors vectors of two panels.
 template <typename Run>
 inline void each_vectors(const BytePanel& first, const BytePanel& second, const Run& run) {
@@ -61,10 +102,40 @@ inline void each_vectors(const BytePanel& first, const BytePanel& second, const 
   }
 }
 
+// Without AMX: broadcasts four K elements of each row, for the outputs of a vector at once.
+template <bool kScaled>
+class ByteTiles {
+ public:
+  explicit ByteTiles(int64_t rows) : rows_(rows) {}
+  void shape(int64_t rows) { rows_ = rows; }
+
+  // c[m][0..31] (+)= x[m] . two panels, over `blocks` blocks; a row of c has kNR elements.
+  void multiply(const RowGroups& x, BytePanel first, BytePanel second, int64_t blocks, float* c, bool add,
+                const Ahead&) const {
+    for (int64_t k = 0; k < blocks; k += kGroupBlocks) {
+      const int64_t quads = std::min(kGroupBlocks, blocks - k) * kBlockLines;
+      multiply_rows(x.upper[k / kGroupBlocks], std::min(rows_, kTileM), first, second, quads, c, add || k > 0);
+      if (rows_ > kTileM)
+        multiply_rows(x.lower[k / kGroupBlocks], rows_ - kTileM, first, second, quads, c + kTileM * kNR, add || k > 0);
+      for (BytePanel* panel : {&first, &second})
+        *panel = {panel->blocks + kGroupBlocks * kBlockSize, panel->scales + kTileN};
+    }
+  }
+
+ private:
+  static void multiply_rows(const RowGroup& x, int64_t rows, const BytePanel& first, const BytePanel& second,
+                            int64_t quads, float* c, bool add) {
+    each_vectors(first, second, [&](const uint8_t* const* lines, const float* const* scales, int64_t column) {
+      for (int64_t m = 0; m < rows; m += ByteDots::kRows)
+        at_most<ByteDots::kRows>(rows - m, [&](auto count) {
+          multiply_group<decltype(count)::value, kScaled>(x, m, lines, scales, quads, c + m * kNR + column, add);
+        });
+    });
+  }
+
+  int64_t rows_;
+};
+
 }  // namespace ringkv
 
-#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
-#include "byte_tiles_amx.h"
-#else
-#include "byte_tiles_vectors.h"
 #endif

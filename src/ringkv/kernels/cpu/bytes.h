@@ -16,12 +16,6 @@ namespace ringkv {
 constexpr int64_t kByteRows = kRowsInRegisters;  // maximum number of rows
 constexpr int kRowsWithLookup = 4;               // maximum number of rows whose sums leave registers for its tables
 
-inline __m512bh broadcast_pair(const BF16* at) {
-  int32_t pair;
-  std::memcpy(&pair, at, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
-}
-
 // c[m][0..31] = x[m] . two panels, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <int M>
 void multiply_bytes(const LeftOperand& x, const uint8_t* first, const uint8_t* second, int64_t blocks, float* c) {

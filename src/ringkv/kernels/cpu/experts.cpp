@@ -66,9 +66,9 @@ void add_up(const Sorted& sorted, const float* out, const float* weights, const 
 }
 
 at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tensor& weights, const at::Tensor& gate_up,
-                   const at::Tensor& down, int64_t count, const OptionalTensor& norm, double eps,
-                   const at::Tensor& residual, c10::string_view activation, double offset,
-                   const OptionalTensor& gate_up_bias, const OptionalTensor& down_bias) {
+                   const at::Tensor& down, int64_t count, c10::string_view activation,
+                   const OptionalTensor& gate_up_bias, const OptionalTensor& down_bias, const at::Tensor& residual,
+                   const OptionalTensor& norm, double eps, double offset) {
   const int64_t rows = x.size(0), each = chosen.size(1), hidden = down.size(0) / count * kTileN;
   TORCH_CHECK(chosen.scalar_type() == at::kLong && weights.scalar_type() == at::kFloat && chosen.is_contiguous() &&
                   weights.is_contiguous() && residual.is_contiguous() && x.is_contiguous() &&

@@ -1,10 +1,20 @@
 // Few rows: which storage has a kernel of its own for few rows, and its operands.
+//
+//     sum x (scale q + minimum) = scale sum x q + minimum sum x
+//
+// Blocks are not widened to bfloat16 in memory, and the sums of x are computed once per row. The weights are not rounded,
+// so results are slightly closer to those of the stored weights.
 
 #pragma once
 
 #include "group_dots.h"
-#include "nibbles.h"
 #include "weights.h"
+
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
+#include "nibbles_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "nibbles_avx2.h"
+#endif
 
 namespace ringkv {
 
@@ -15,12 +25,17 @@ struct FewRows {
   static constexpr int64_t kMost = 0;
 };
 
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
 template <>
 struct FewRows<StoredInt4> {
   static constexpr int64_t kMost = kNibbleRows;
   using Rows = NibbleRows;
   static void multiply(const uint8_t* block, const Rows& x, int64_t rows, int64_t blocks, float* c) {
-    multiply_nibbles(block, x, rows, blocks, c);
+    for (int64_t m = 0; m < rows; m += kNibbleMR)
+      at_most<kNibbleMR>(rows - m, [&](auto count) {
+        multiply_nibbles<decltype(count)::value>(block, x, m, blocks, c + m * kNR);
+      });
   }
 };
 
@@ -35,5 +50,7 @@ struct FewRows<StoredGroups<kMinimums>> {
       });
   }
 };
+
+#endif
 
 }  // namespace ringkv

@@ -1,16 +1,14 @@
-// Group dots: products of a few rows with int8 blocks in groups, without widening them in memory.
+// Group dots: products of a few rows with int8 blocks in groups. See few_rows.h.
 //
-//     sum x (scale q + minimum) = scale sum x q + minimum sum x
-//
-// Weights are not rounded. kGroupRows is the maximum number of rows, GroupRows the packed rows, and
-// multiply_groups<M> the microkernel for M rows, whose sums stay in registers.
+// kGroupRows is the maximum number of rows, GroupRows the packed rows, and multiply_groups<M> the microkernel for M rows,
+// whose sums stay in registers.
 
 #pragma once
 
 #include <vector>
 
+#include "float_rows.h"
 #include "stored_groups.h"
-#include "widen_int8.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -31,10 +29,9 @@ class GroupRows {
     x_ = x;
     for (int64_t k = 0; k < blocks; ++k)
       for (int64_t m = 0; m < rows_; ++m) {
-        const __m512i row = _mm512_loadu_si512(elements(k, m));
-        const __m512 even = (__m512)_mm512_slli_epi32(row, 16);
-        const __m512 odd = (__m512)_mm512_and_si512(row, _mm512_set1_epi32(int32_t(0xffff0000)));
-        sums_[k * rows_ + m] = _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+        Vec even, odd;
+        Row<BF16>::split(elements(k, m), even, odd);
+        sums_[k * rows_ + m] = _mm512_reduce_add_ps(even + odd);
       }
   }
   const BF16* elements(int64_t k, int64_t m) const { return x_.upper + m * x_.row + k * x_.block; }
@@ -49,11 +46,6 @@ class GroupRows {
 // c[m][0..15] = rows first + m . a panel, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <typename Storage, int M>
 void multiply_groups(const uint8_t* block, const GroupRows& x, int64_t first, int64_t blocks, float* c) {
-  const auto broadcast = [](const BF16* at) {
-    int32_t pair;
-    std::memcpy(&pair, at, sizeof pair);
-    return (__m512bh)_mm512_set1_epi32(pair);
-  };
   const Int8Conversion widened;
   __m512 totals[M];
 #pragma GCC unroll 8
@@ -71,8 +63,8 @@ void multiply_groups(const uint8_t* block, const GroupRows& x, int64_t first, in
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
           const BF16* elements = x.elements(k, first + m) + 2 * pair;
-          sums[m][0] = _mm512_dpbf16_ps(sums[m][0], rows.first, broadcast(elements));
-          sums[m][1] = _mm512_dpbf16_ps(sums[m][1], rows.second, broadcast(elements + 2));
+          sums[m][0] = _mm512_dpbf16_ps(sums[m][0], rows.first, broadcast_pair(elements));
+          sums[m][1] = _mm512_dpbf16_ps(sums[m][1], rows.second, broadcast_pair(elements + 2));
         }
       }
       const __m512 scale = Storage::scale(block, half, 0);
@@ -95,30 +87,7 @@ void multiply_groups(const uint8_t* block, const GroupRows& x, int64_t first, in
 
 constexpr int64_t kGroupRows = 8, kGroupMR = 2;
 
-// Rows as floats, and the sum of each block's elements.
-class GroupRows {
- public:
-  GroupRows(int64_t rows, int64_t blocks) : rows_(rows) {
-    static thread_local std::vector<float> buffer, totals;
-    elements_ = workspace(buffer, rows * blocks * kTileK);
-    sums_ = workspace(totals, rows * blocks);
-  }
-
-  void pack(const LeftOperand& x, int64_t blocks) {
-    for (int64_t k = 0; k < blocks; ++k)
-      for (int64_t m = 0; m < rows_; ++m) {
-        float *to = elements_ + (k * rows_ + m) * kTileK, sum = 0.f;
-        for (int64_t i = 0; i < kTileK; ++i) sum += to[i] = float(x.upper[m * x.row + k * x.block + i]);
-        sums_[k * rows_ + m] = sum;
-      }
-  }
-  const float* elements(int64_t k, int64_t m) const { return elements_ + (k * rows_ + m) * kTileK; }
-  float sum(int64_t k, int64_t m) const { return sums_[k * rows_ + m]; }
-
- private:
-  const int64_t rows_;
-  float *elements_, *sums_;
-};
+using GroupRows = FloatRows<1>;
 
 // c[m][0..15] = rows first + m . a panel, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <typename Storage, int M>
@@ -158,25 +127,12 @@ void multiply_groups(const uint8_t* block, const GroupRows& x, int64_t first, in
       for (int part = 0; part < kParts; ++part) {
         const Vec minimum = Storage::minimum(block, part * kLanes);
         for (int m = 0; m < M; ++m)
-          totals[m][part] = at::vec::fmadd(minimum, Vec(x.sum(k, first + m)), totals[m][part]);
+          totals[m][part] = at::vec::fmadd(minimum, Vec(*x.sums(k, first + m)), totals[m][part]);
       }
   }
   for (int m = 0; m < M; ++m)
     for (int part = 0; part < kParts; ++part) totals[m][part].store(c + m * kNR + part * kLanes);
 }
-
-#else
-
-// Stubs, so that templates compile without a kernel.
-constexpr int64_t kGroupRows = 0, kGroupMR = 1;
-
-struct GroupRows {
-  GroupRows(int64_t, int64_t) {}
-  void pack(const LeftOperand&, int64_t) {}
-};
-
-template <typename Storage, int M>
-void multiply_groups(const uint8_t*, const GroupRows&, int64_t, int64_t, float*) {}
 
 #endif
 

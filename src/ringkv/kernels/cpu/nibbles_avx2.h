@@ -2,45 +2,15 @@
 
 #pragma once
 
-#include <vector>
-
+#include "float_rows.h"
 #include "weights.h"
-#include "workspace.h"
 
 namespace ringkv {
 
 constexpr int64_t kNibbleRows = 8;  // maximum number of rows
 constexpr int64_t kNibbleMR = 2;    // MR: rows whose sums stay in registers
 
-// Rows as floats, and per block the sums of the even and of the odd elements.
-class NibbleRows {
- public:
-  NibbleRows(int64_t rows, int64_t blocks) : rows_(rows) {
-    static thread_local std::vector<float> buffer, totals;
-    elements_ = workspace(buffer, rows * blocks * kTileK);
-    sums_ = workspace(totals, rows * blocks * 2);
-  }
-
-  void pack(const LeftOperand& x, int64_t blocks) {
-    for (int64_t k = 0; k < blocks; ++k)
-      for (int64_t m = 0; m < rows_; ++m) {
-        float *to = elements_ + (k * rows_ + m) * kTileK, *sums = sums_ + (k * rows_ + m) * 2;
-        sums[0] = sums[1] = 0.f;
-        for (int64_t i = 0; i < kTileK; ++i) {
-          to[i] = float(x.upper[m * x.row + k * x.block + i]);
-          sums[i % 2] += to[i];
-        }
-      }
-  }
-
-  // Both start at row m of block k.
-  const float* elements(int64_t k, int64_t m) const { return elements_ + (k * rows_ + m) * kTileK; }
-  const float* sums(int64_t k, int64_t m) const { return sums_ + (k * rows_ + m) * 2; }
-
- private:
-  const int64_t rows_;
-  float *elements_, *sums_;
-};
+using NibbleRows = FloatRows<2>;  // with the sums of the even and of the odd elements
 
 // c[m][0..15] = rows first + m . a panel, for M rows over `blocks` blocks; a row of c has kNR elements.
 // A vector holds the even and odd K elements of four outputs; four vectors hold those of a panel.

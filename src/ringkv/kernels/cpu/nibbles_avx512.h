@@ -31,10 +31,11 @@ class NibbleRows {
     const __m512i places = _mm512_loadu_si512(kOrder);
     for (int64_t k = 0; k < blocks; ++k)
       for (int64_t m = 0; m < rows_; ++m) {
-        const __m512i row = _mm512_loadu_si512(x.upper + m * x.row + k * x.block);
-        const __m512 even = (__m512)_mm512_slli_epi32(row, 16);
-        const __m512 odd = (__m512)_mm512_and_si512(row, _mm512_set1_epi32(int32_t(0xffff0000)));
-        _mm512_storeu_si512(elements_ + (k * rows_ + m) * kTileK, _mm512_permutexvar_epi16(places, row));
+        const BF16* row = x.upper + m * x.row + k * x.block;
+        Vec even, odd;
+        Row<BF16>::split(row, even, odd);
+        const __m512i ordered = _mm512_permutexvar_epi16(places, _mm512_loadu_si512(row));
+        _mm512_storeu_si512(elements_ + (k * rows_ + m) * kTileK, ordered);
         sums_[(k * rows_ + m) * 2] = _mm512_reduce_add_ps(even);
         sums_[(k * rows_ + m) * 2 + 1] = _mm512_reduce_add_ps(odd);
       }
@@ -55,12 +56,7 @@ class NibbleRows {
 // c[m][0..15] = rows first + m . a panel, for M rows over `blocks` blocks; a row of c has kNR elements.
 template <int M>
 void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t first, int64_t blocks, float* c) {
-  const __m512i duplicate[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-                                _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
   const __m512i bits = _mm512_set1_epi32(0x000f000f), base = _mm512_set1_epi32(0x43004300);
-  const auto load_halves = [](const uint8_t* at) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-  };
   const auto broadcast2 = [](const float* at) {
     double two;
     std::memcpy(&two, at, sizeof two);
@@ -77,7 +73,7 @@ void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t first, 
   for (int64_t k = 0; k < blocks; ++k, block += StoredInt4::kBlockBytes) {
     for (int64_t line = 0; line < StoredInt4::kBlockBytes; line += 64)
       __builtin_prefetch(block + kPrefetchBytes + line, 0, 3);
-    const __m512 scales = load_halves(block), minimum = load_halves(block + kTileN * sizeof(c10::Half));
+    const Vec scales = from_halves(block), minimum = from_halves(block + kTileN * sizeof(c10::Half));
     const float* sums = x.sums(k, first);
     const BF16* elements = x.elements(k, first);
     __m512 block_sums[M][2];
@@ -101,9 +97,8 @@ void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t first, 
     for (int m = 0; m < M; ++m)
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        const __m512 plus =
-            _mm512_fmadd_ps(_mm512_permutexvar_ps(duplicate[half], minimum), broadcast2(sums + 2 * m), totals[m][half]);
-        totals[m][half] = _mm512_fmadd_ps(_mm512_permutexvar_ps(duplicate[half], scales), block_sums[m][half], plus);
+        const __m512 plus = _mm512_fmadd_ps(twice(minimum, half), broadcast2(sums + 2 * m), totals[m][half]);
+        totals[m][half] = _mm512_fmadd_ps(twice(scales, half), block_sums[m][half], plus);
       }
   }
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "byte_panels.h"
-#include "byte_rows.h"
 #include "byte_tiles.h"
 #include "bytes.h"
 #include "few_rows.h"
@@ -204,11 +203,7 @@ void product(const Product& p, const Epilogue& epilogue) {
   const typename Operands<Storage>::Left x(p, mc);
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {
-#ifdef _OPENMP
     const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-#else
-    const int64_t threads = 1, thread = 0;
-#endif
     ThreadProduct<Storage, Epilogue> part(p, x, epilogue, mc, pairs * thread / threads, pairs * (thread + 1) / threads);
     for (int64_t first = 0; first < p.rows; first += mc) {
       const int64_t count = std::min(mc, p.rows - first);

@@ -50,12 +50,10 @@ struct alignas(kLine) Progress {
 
 struct Sum {
   static Vec both(Vec a, Vec b) { return a + b; }
-  static float both(float a, float b) { return a + b; }
 };
 
 struct Max {
   static Vec both(Vec a, Vec b) { return at::vec::maximum(a, b); }
-  static float both(float a, float b) { return std::max(a, b); }
 };
 
 class Ranks {
@@ -108,16 +106,11 @@ class Ranks {
   template <typename Op>
   void add(int64_t from, int64_t to, float* sums) const {
     at::parallel_for(from, to, kDividedFloats, [&](int64_t begin, int64_t end) {
-      int64_t i = begin;
-      for (; i + Vec::size() <= end; i += Vec::size()) {
-        Vec sum = Vec::loadu(area(0) + i);
-        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, Vec::loadu(area(rank) + i));
-        sum.store(sums + i);
-      }
-      for (; i < end; ++i) {
-        float sum = area(0)[i];
-        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, area(rank)[i]);
-        sums[i] = sum;
+      for (int64_t i = begin; i < end; i += Vec::size()) {
+        const int64_t n = std::min<int64_t>(Vec::size(), end - i);
+        Vec sum = Vec::loadu(area(0) + i, n);
+        for (int64_t rank = 1; rank < count_; ++rank) sum = Op::both(sum, Vec::loadu(area(rank) + i, n));
+        sum.store(sums + i, n);
       }
     });
   }
@@ -193,14 +186,17 @@ at::Tensor all_combined(const at::Tensor& given) {
   return y;
 }
 
+// Elements of all ranks' columns before those of `rank`.
+int64_t before(at::IntArrayRef widths, int64_t rank) {
+  return std::accumulate(widths.begin(), widths.begin() + rank, int64_t(0));
+}
+
 at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
   const auto x = given.to(at::kFloat).contiguous();
   const int64_t own = x.size(1), widest = *std::max_element(widths.begin(), widths.end());
   TORCH_CHECK(int64_t(widths.size()) == connected().count() && widest <= connected().floats(),
               "all_gather: ", widths.size(), " ranks of up to ", widest, " elements do not fit");
-  const int64_t step = connected().floats() / widest;
-  int64_t total = 0;
-  for (int64_t width : widths) total += width;
+  const int64_t step = connected().floats() / widest, total = before(widths, connected().count());
   auto y = at::empty({x.size(0), total}, x.options());
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
@@ -211,11 +207,6 @@ at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
         std::memcpy(to + row * total, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
   }
   return y;
-}
-
-// Elements of all ranks' columns before those of `rank`.
-int64_t before(at::IntArrayRef widths, int64_t rank) {
-  return std::accumulate(widths.begin(), widths.begin() + rank, int64_t(0));
 }
 
 // Rows of `width` elements that fit in an area, a multiple of `unit`.

@@ -12,15 +12,6 @@ namespace {
 
 constexpr int64_t kHeadsOfTask = 512;
 
-template <typename T>
-void scale_heads(const T* out, const float* lse, const float* sinks, int64_t heads, int64_t width, int64_t begin,
-                 int64_t end, T* y) {
-  for (int64_t at = begin; at < end; ++at) {
-    const float share = 1.f / (1.f + std::exp(sinks[at % heads] - lse[at]));
-    for (int64_t i = at * width; i < (at + 1) * width; ++i) y[i] = T(float(out[i]) * share);
-  }
-}
-
 at::Tensor add_sink_logits(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& sinks) {
   const int64_t heads = sinks.numel(), width = out.size(-1);
   TORCH_CHECK(out.dim() == 4 && lse.numel() * width == out.numel() && out.size(1) * out.size(2) == heads &&
@@ -28,18 +19,20 @@ at::Tensor add_sink_logits(const at::Tensor& out, const at::Tensor& lse, const a
               "add_sink_logits: shapes or dtypes do not match");
   const at::Tensor from = out.contiguous(), logs = lse.contiguous();
   at::Tensor y = at::empty_like(from);
-  const auto run = [&](auto zero) {
-    using T = decltype(zero);
-    at::parallel_for(0, logs.numel(), kHeadsOfTask, [&](int64_t begin, int64_t end) {
-      scale_heads(from.const_data_ptr<T>(), logs.const_data_ptr<float>(), sinks.const_data_ptr<float>(), heads, width,
-                  begin, end, y.data_ptr<T>());
+  const float *log = logs.const_data_ptr<float>(), *sink = sinks.const_data_ptr<float>();
+  const auto run = [&]<typename T>(const T* values, T* to) {
+    at::parallel_for(0, logs.numel(), kHeadsOfTask, [=](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        const float share = 1.f / (1.f + std::exp(sink[head % heads] - log[head]));
+        for (int64_t i = head * width; i < (head + 1) * width; ++i) to[i] = T(float(values[i]) * share);
+      }
     });
   };
   if (out.scalar_type() == at::kFloat) {
-    run(0.f);
+    run(from.const_data_ptr<float>(), y.data_ptr<float>());
   } else {
     TORCH_CHECK(out.scalar_type() == at::kBFloat16, "add_sink_logits: bfloat16 or float32 expected");
-    run(at::BFloat16(0.f));
+    run(from.const_data_ptr<at::BFloat16>(), y.data_ptr<at::BFloat16>());
   }
   return y;
 }

@@ -2,14 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <immintrin.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
-
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 namespace ringkv {
 namespace {
@@ -19,20 +16,16 @@ constexpr int64_t kPrefetchRows = 16;  // software prefetch distance: the rows a
 constexpr int64_t kTaskRows = 1024;    // rows of a task
 
 // Copies with non-temporal stores: the result is not read soon, and a fully written line need not be loaded first.
-#if defined(__AVX512F__)
 inline void stream_row(uint8_t* to, const uint8_t* from, int64_t bytes) {
-  if (bytes % kLine || reinterpret_cast<uintptr_t>(to) % kLine) {
-    std::memcpy(to, from, bytes);
+#if defined(__AVX512F__)
+  if (bytes % kLine == 0 && reinterpret_cast<uintptr_t>(to) % kLine == 0) {
+    for (int64_t at = 0; at < bytes; at += kLine)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
     return;
   }
-  for (int64_t at = 0; at < bytes; at += kLine)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
-}
-inline void store_fence() { _mm_sfence(); }  // non-temporal stores are weakly ordered
-#else
-inline void stream_row(uint8_t* to, const uint8_t* from, int64_t bytes) { std::memcpy(to, from, bytes); }
-inline void store_fence() {}
 #endif
+  std::memcpy(to, from, bytes);
+}
 
 struct Plane {
   const uint8_t* staged;
@@ -78,7 +71,7 @@ void take_rows(const at::Tensor& staged, int64_t lane, const at::Tensor& source,
       plane.copy(first, stop);
       if (stop == count) std::memset(plane.to + count * row, 0, (capacity - count) * row);
     }
-    store_fence();
+    _mm_sfence();  // non-temporal stores are weakly ordered
   });
 }
 

@@ -5,14 +5,12 @@
 
 #pragma once
 
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "lanes.h"
 #include "tiles.h"
-#include "widen_int8.h"
+#include "widen.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -51,21 +49,12 @@ inline void StoredInt8::widen(const uint8_t* block, BF16* tile) {
   }
 }
 
-inline void store_row(BF16* to, __m512 first, __m512 second) {
-  _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(second, first));
-}
-
 inline void StoredInt4::widen(const uint8_t* block, BF16* tile) {
   const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i duplicate[2] = {_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-                                _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15)};
-  const auto load_duplicated = [&](const uint8_t* at, int half) {  // two neighbours in a row belong to one output
-    return _mm512_permutexvar_ps(duplicate[half],
-                                 _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
-  };
   const uint8_t *minimum_at = block + kTileN * sizeof(c10::Half), *lines = minimum_at + kTileN * sizeof(c10::Half);
-  const __m512 scale[2] = {load_duplicated(block, 0), load_duplicated(block, 1)};
-  const __m512 minimum[2] = {load_duplicated(minimum_at, 0), load_duplicated(minimum_at, 1)};
+  const Vec scales = from_halves(block), minimums = from_halves(minimum_at);
+  const __m512 scale[2] = {twice(scales, 0), twice(scales, 1)};
+  const __m512 minimum[2] = {twice(minimums, 0), twice(minimums, 1)};
   for (int64_t line = 0; line < kLines; ++line) {
     const __m512i words = _mm512_loadu_si512(lines + line * kLineBytes);
     const auto half = [&](int i) {  // permutexvar uses only the lowest four bits of an index

@@ -4,16 +4,16 @@ M rows, E experts, K chosen for each row, H hidden elements, I intermediate elem
 the row and on fixed shapes alone.
 """
 
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
 
 from ringkv.kernels.expert_stack import ExpertStack
-from ringkv.kernels.gpu.activations import ACTIVATIONS
-from ringkv.kernels.gpu.expert_products import down_tile, gated_tile
-from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
+from ringkv.kernels.gpu.expert_products import ACTIVATIONS, down_tile, gated_tile, sum_experts
+from ringkv.kernels.gpu.expert_tiling import ExpertTiling, expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.sort_by_expert import sort_by_expert
-from ringkv.kernels.gpu.sum_experts import sum_experts
 from ringkv.kernels.gpu.tiling import chip
 
 SUM_COLUMNS = 512  # elements that one program of the sum adds
@@ -28,6 +28,10 @@ def experts(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, resi
     order, bounds = sort_by_expert(chosen, count)
     sizes = {"EXPERTS": count, "PADDED": triton.next_power_of_2(count), "HIDDEN": hidden, "BETWEEN": between}
 
+    def launch(tiling: ExpertTiling) -> dict[str, Any]:
+        shape = {"ROWS": tiling.rows, "COLUMNS": tiling.columns, "DEPTH": tiling.depth}
+        return {**sizes, **shape, "UPCAST": not x.is_cuda, "num_warps": tiling.warps, "num_stages": tiling.stages}
+
     first = expert_tiling(tall, tiles, between, 2, itemsize, on)
     gated = x.new_empty(pairs, between)
     gated_tile[tiles, triton.cdiv(between, first.columns)](
@@ -39,13 +43,7 @@ def experts(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, resi
         gated,
         ACTIVATE=ACTIVATIONS[stack.activation],
         CHOSEN=kept,
-        **sizes,
-        ROWS=first.rows,
-        COLUMNS=first.columns,
-        DEPTH=first.depth,
-        UPCAST=not x.is_cuda,
-        num_warps=first.warps,
-        num_stages=first.stages,
+        **launch(first),
     )
     second = expert_tiling(tall, tiles, hidden, 1, itemsize, on)
     parts = x.new_empty(pairs, hidden, dtype=torch.float32)
@@ -56,13 +54,7 @@ def experts(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, resi
         stack.down,
         stack.down_bias,
         parts,
-        **sizes,
-        ROWS=second.rows,
-        COLUMNS=second.columns,
-        DEPTH=second.depth,
-        UPCAST=not x.is_cuda,
-        num_warps=second.warps,
-        num_stages=second.stages,
+        **launch(second),
     )
     out = torch.empty_like(residual, memory_format=torch.contiguous_format)
     sum_experts[rows, triton.cdiv(hidden, SUM_COLUMNS)](

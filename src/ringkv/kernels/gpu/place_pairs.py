@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Counting sort of many pairs of a row and an expert, in two launches: count each block's pairs, then place them.
+"""Counting sort of pairs of a row and an expert: a pair's place is the number of pairs before it.
 
-A pair's place is the number of pairs before it: those of smaller experts, those of its expert in earlier blocks, and
-those of its expert before it in its block. Pairs of experts on another rank, outside 0 .. EXPERTS - 1, come last.
+Few pairs are placed in one launch, many in two: the first counts each block's pairs, the second places them. Pairs of
+experts on another rank, outside 0 .. EXPERTS - 1, come last.
 """
 
 import triton
@@ -14,6 +14,32 @@ def _owned(experts_at, at, pairs, EXPERTS: tl.constexpr):
     """Return the expert of each pair, EXPERTS if that is on another rank, or if there is no such pair."""
     expert = tl.load(experts_at + at, mask=at < pairs, other=EXPERTS).to(tl.int32)
     return tl.where((expert < 0) | (expert > EXPERTS), EXPERTS, expert)
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def rank_pairs(
+    experts_at,  # int64 [pairs]
+    order_at,  # int64 [pairs]
+    bounds_at,  # int32 [EXPERTS + 1]
+    pairs,
+    EXPERTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Place few pairs in one launch. The first programs place pairs, the others count those before each expert."""
+    placing = tl.cdiv(pairs, BLOCK)
+    is_bound = tl.program_id(0) >= placing
+    index = (tl.program_id(0) - tl.where(is_bound, placing, 0)) * BLOCK + tl.arange(0, BLOCK)
+    own = _owned(experts_at, index, pairs, EXPERTS)
+    expert, before = tl.where(is_bound, index, own), tl.where(is_bound, -1, index)
+    rank = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, pairs, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        other = tl.where(at < pairs, _owned(experts_at, at, pairs, EXPERTS), EXPERTS + 1)
+        is_less = other[None, :] < expert[:, None]
+        is_before = is_less | ((other[None, :] == expert[:, None]) & (at[None, :] < before[:, None]))
+        rank += tl.sum(is_before.to(tl.int32), 1)
+    tl.store(order_at + rank, index.to(tl.int64), mask=(index < pairs) & (is_bound == 0))
+    tl.store(bounds_at + index, rank, mask=(index <= EXPERTS) & is_bound)
 
 
 @triton.jit(do_not_specialize=["pairs"])
@@ -43,6 +69,7 @@ def place_pairs(
     PART: tl.constexpr,  # pairs of a block that are compared with all of it at a time
     LINES: tl.constexpr,  # blocks whose counts are loaded at a time
 ):
+    """Place many pairs: behind those of smaller experts, and behind those of their own expert that come earlier."""
     me, blocks, expert = tl.program_id(0), tl.num_programs(0), tl.arange(0, PADDED)
     total, earlier = tl.zeros((PADDED,), tl.int32), tl.zeros((PADDED,), tl.int32)
     for start in range(0, blocks, LINES):

@@ -9,8 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs
-from ringkv.kernels.gpu.rank_pairs import rank_pairs
+from ringkv.kernels.gpu.place_pairs import count_pairs, place_pairs, rank_pairs
 
 BLOCK = 64  # pairs that one program places
 FEW = 512  # pairs; ranking takes their square, but one launch
@@ -35,20 +34,20 @@ def sort_by_expert(chosen: Tensor, count: int) -> Sorted:
 def ranked(chosen: Tensor, count: int) -> Sorted:
     """Sort few pairs in one launch."""
     pairs = chosen.numel()
-    found = Sorted(chosen.new_empty(pairs), chosen.new_empty(count + 1, dtype=torch.int32))
+    result = Sorted(chosen.new_empty(pairs), chosen.new_empty(count + 1, dtype=torch.int32))
     programs = triton.cdiv(pairs, BLOCK) + triton.cdiv(count + 1, BLOCK)
-    rank_pairs[(programs,)](chosen.contiguous(), *found, pairs, EXPERTS=count, BLOCK=BLOCK, num_warps=8)
-    return found
+    rank_pairs[(programs,)](chosen.contiguous(), *result, pairs, EXPERTS=count, BLOCK=BLOCK, num_warps=8)
+    return result
 
 
 def placed(chosen: Tensor, count: int) -> Sorted:
     """Sort many pairs in two launches."""
     pairs, padded = chosen.numel(), triton.next_power_of_2(count + 1)
     blocks = triton.cdiv(pairs, MANY_BLOCK)
-    found = Sorted(chosen.new_empty(pairs), chosen.new_empty(count + 1, dtype=torch.int32))
+    result = Sorted(chosen.new_empty(pairs), chosen.new_empty(count + 1, dtype=torch.int32))
     counts = chosen.new_empty(blocks, padded, dtype=torch.int32)
     sizes = {"EXPERTS": count, "PADDED": padded, "BLOCK": MANY_BLOCK}
     chosen = chosen.contiguous()
     count_pairs[(blocks,)](chosen, counts, pairs, **sizes)
-    place_pairs[(blocks,)](chosen, counts, *found, pairs, **sizes, PART=BLOCK, LINES=max(1, LOADED // padded))
-    return found
+    place_pairs[(blocks,)](chosen, counts, *result, pairs, **sizes, PART=BLOCK, LINES=max(1, LOADED // padded))
+    return result

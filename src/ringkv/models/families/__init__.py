@@ -1,4 +1,4 @@
-"""A file for each family: it reads the family's configuration and builds its layers.
+"""The families: a function for each reads its config.json and returns a `ModelConfig`.
 
 Others import `registry`.
 """

@@ -4,42 +4,32 @@ Scores are not scaled; queries, keys and values are normalised. Global layers of
 and values; of 26B-A4B each layer has experts beside its feed-forward.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
+from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.router import Router
-from ringkv.models.base import LOCAL, SHARED
-from ringkv.models.families.gemma3 import GELU
-from ringkv.models.families.overrides import global_heads
+from ringkv.base.shown import shown_names
+from ringkv.models.base import Change, ModelConfig
+from ringkv.models.experts import ParallelExperts
+from ringkv.models.families.gemma3 import GELU, GEMMA
 from ringkv.models.families.routers import EXPERTS, checked
-from ringkv.models.families.trailing import (
-    INSIDE,
-    SHARED_LAYERS,
-    Trailing,
-    inner_text,
-    per_layer_inputs,
-    trailing_sources,
-)
-from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, table, texts, with_defaults
-from ringkv.models.layer import SANDWICH, Attention, FeedForward, FeedForwardBlock
-from ringkv.models.parallel_experts import ParallelExperts
+from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
+from ringkv.models.fields import Raw, Refusal, count, flag, optional_count, table, texts, with_defaults
+from ringkv.models.layer import SANDWICH, FeedForward, FeedForwardBlock
 from ringkv.models.per_layer_inputs import PerLayerInputLayer
-from ringkv.models.reading import Refusal, common, refuse, rope_of, sliding
+from ringkv.models.reading import attention, common, refuse, rope_of, sliding
 
 CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")
-SUPPORTED = (CAUSAL.setting, SHARED_LAYERS, "final_logit_softcapping", *EXPERTS)
+HEADS, WIDTH = "num_key_value_heads", "head_dim"
+GLOBAL_WIDTH = 512  # global_head_dim if config.json leaves it out
 FULL, WINDOWED = "full_attention", "sliding_attention"
 PATTERN = 6  # every sixth layer is global if config.json leaves layer_types out
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
+    **GEMMA,
     "vocab_size": 262144,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": True,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
     "sliding_window": 512,
     "vocab_size_per_layer_input": 262144,
     "rope_parameters": {
@@ -49,75 +39,47 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gemma4(Trailing):
-    """global_heads: key-value heads and head_dim of global layers.
-
-    keys_are_values: in global layers. double_wide: feed-forwards of layers with shared caches have twice the elements.
-    """
-
-    global_heads: tuple[int, int]
-    keys_are_values: bool
-    double_wide: bool
-    router: Router | None
-    expert_size: int
-
-    @classmethod
-    def read(cls, raw: Raw, generation: Raw) -> "Gemma4":
-        raw = with_defaults(raw, DEFAULTS)
-        refuse(raw, *GELU, CAUSAL, supported=SUPPORTED)
-        fields, ropes = common(raw, generation, "Gemma4ForCausalLM"), table(raw, "rope_parameters")
-        windows = sliding({**raw, "layer_types": _types(raw)}, count(raw, "sliding_window"), lambda layer: False)
-        return cls(
-            **fields,
-            rope=rope_of(raw, table(ropes, FULL), 1e6),
-            local_rope=rope_of(raw, table(ropes, WINDOWED), 1e4),
-            sliding=windows,
-            sources=trailing_sources(raw, windows, optional_count(raw, SHARED_LAYERS)),
-            global_heads=global_heads(raw, windows.layers if windows else ()),
-            keys_are_values=flag(raw, "attention_k_eq_v"),
-            double_wide=flag(raw, "use_double_wide_mlp"),
-            attention_bias=flag(raw, "attention_bias"),
-            inputs=per_layer_inputs(raw),
-            cap=optional_decimal(raw, "final_logit_softcapping") or None,
-            **_experts(raw),
-        )
-
-    def layer(self, kind: str) -> PerLayerInputLayer:
-        is_local, is_shared, bias = kind.startswith(LOCAL), SHARED in kind, self.attention_bias
-        return PerLayerInputLayer(
-            Attention(
-                self.hidden_size,
-                self.num_heads,
-                *((self.num_kv_heads, self.head_dim) if is_local else self.global_heads),
-                bias=bias,
-                output_bias=bias,
-                qk_norm="head",
-                scale=1.0,
-                shared=is_shared,
-                v_norm=True,
-                keys_are_values=self.keys_are_values and not is_local,
-            ),
-            self._feed_forward(self.intermediate_size * (2 if self.double_wide and is_shared else 1)),
-            self.norm,
-            self.local_rope if is_local else self.rope,
-            norms=SANDWICH,
-            window=self.sliding.window if self.sliding and is_local else None,
-            inputs=self.inputs.width if self.inputs else 0,
-        )
-
-    def _feed_forward(self, size: int) -> FeedForwardBlock:
-        dense = FeedForward(self.hidden_size, size, activation="gelu_tanh")
-        return ParallelExperts(dense, self.expert_size, self.router) if self.router else dense
+def gemma4(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    raw, inside = inner_text(raw, architecture)
+    raw = with_defaults(raw, DEFAULTS)
+    refuse(raw, *GELU, CAUSAL, supported=(CAUSAL.setting, SHARED_LAYERS, "final_logit_softcapping", *EXPERTS))
+    fields, ropes = common(raw, generation, architecture), table(raw, "rope_parameters")
+    windows = sliding({**raw, "layer_types": _types(raw)}, count(raw, "sliding_window"), lambda layer: False)
+    global_rope, local_rope = (
+        rope_of(raw, table(ropes, type), theta) for type, theta in ((FULL, 1e6), (WINDOWED, 1e4))
+    )
+    kv_heads, head_dim = _global_heads(raw, windows.layers if windows else ())
+    bias, inputs = flag(raw, "attention_bias"), per_layer_inputs(raw)
+    block = attention(fields, bias=bias, output_bias=bias, qk_norm="head", scale=1.0, v_norm=True)
+    layer = PerLayerInputLayer(
+        replace(block, kv_heads=kv_heads, head_dim=head_dim, keys_are_values=flag(raw, "attention_k_eq_v")),
+        _feed_forward(raw, fields["hidden_size"], fields["intermediate_size"]),
+        fields["norm"],
+        global_rope,
+        SANDWICH,
+        inputs=inputs.width if inputs else 0,
+    )
+    wide = _feed_forward(raw, fields["hidden_size"], 2 * fields["intermediate_size"])
+    first = fields["num_layers"] - optional_count(raw, SHARED_LAYERS)
+    double = range(first, fields["num_layers"]) if flag(raw, "use_double_wide_mlp") else ()
+    return trailing(
+        raw,
+        fields,
+        layer,
+        Change("", double, {"feed_forward": wide}),
+        sliding=windows,
+        local={"rope": local_rope, "attention": block},
+        inputs=inputs,
+        **inside,
+    )
 
 
-class Gemma4WithImages:
-    """The text model of checkpoints that also take images and sounds."""
-
-    @staticmethod
-    def read(raw: Raw, generation: Raw) -> Gemma4:
-        read = Gemma4.read(inner_text(raw), generation)
-        return replace(read, architecture="Gemma4ForConditionalGeneration", **INSIDE)
+def _feed_forward(raw: Raw, hidden: int, size: int) -> FeedForwardBlock:
+    dense = FeedForward(hidden, size, activation="gelu_tanh")
+    if not flag(raw, "enable_moe_block"):
+        return dense
+    router = checked(Router(count(raw, "num_experts"), count(raw, "top_k_experts")))
+    return ParallelExperts(dense, count(raw, "moe_intermediate_size"), router)
 
 
 def _types(raw: Raw) -> list[str]:
@@ -127,8 +89,50 @@ def _types(raw: Raw) -> list[str]:
     return [*types[:-1], FULL]
 
 
-def _experts(raw: Raw) -> dict[str, Any]:
-    if not flag(raw, "enable_moe_block"):
-        return {"router": None, "expert_size": 0}
-    chosen = Router(count(raw, "num_experts"), count(raw, "top_k_experts"))
-    return {"router": checked(chosen), "expert_size": count(raw, "moe_intermediate_size")}
+def _global_heads(raw: Raw, local: Collection[int]) -> tuple[int, int]:
+    """Return key-value heads and head_dim of the layers that are not `local`, in either spelling.
+
+    Published files have `global_head_dim` and `num_global_key_value_heads`; transformers writes `per_layer_config`.
+    """
+    kv_heads, width = _listed(raw, local) if table(raw, "per_layer_config") else _named(raw)
+    heads = count(raw, "num_attention_heads")
+    if heads % kv_heads or width % 2:
+        raise BadWeights(
+            f"config.json has {heads} attention heads over {kv_heads} key-value heads of {width} elements in global "
+            "layers, which does not fit; fetch config.json again"
+        )
+    return kv_heads, width
+
+
+def _named(raw: Raw) -> tuple[int, int]:
+    heads = count(raw, HEADS)
+    if flag(raw, "attention_k_eq_v"):
+        heads = count(raw, "num_global_key_value_heads", heads)
+    return heads, count(raw, "global_head_dim", GLOBAL_WIDTH)
+
+
+def _listed(raw: Raw, local: Collection[int]) -> tuple[int, int]:
+    """Return what `per_layer_config` says of each global layer. Other layers must be as the model's other settings."""
+    # With ten layers or more, transformers writes "05".
+    given = {name.lstrip("0") or "0": sizes for name, sizes in table(raw, "per_layer_config").items()}
+    usual = count(raw, HEADS), count(raw, WIDTH)
+    each = [_sizes(table(given, str(index)), usual) for index in range(count(raw, "num_hidden_layers"))]
+    everywhere = {sizes for index, sizes in enumerate(each) if index not in local}
+    if not set(given) <= {str(index) for index in range(len(each))} or any(each[index] != usual for index in local):
+        raise _refused("other layers than those with full_attention")
+    if len(everywhere) != 1:
+        raise _refused("different sizes in layers with full_attention")
+    return everywhere.pop()
+
+
+def _sizes(given: Raw, usual: tuple[int, int]) -> tuple[int, int]:
+    if others := set(given) - {HEADS, WIDTH}:
+        raise _refused(shown_names(sorted(others)))
+    return count(given, HEADS, usual[0]), count(given, WIDTH, usual[1])
+
+
+def _refused(what: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"per_layer_config with {what} is not implemented; ringkv supports one {HEADS} and one {WIDTH} for all layers "
+        "with full_attention"
+    )

@@ -1,14 +1,11 @@
 """gpt-oss (arXiv 2508.10925): sink logits, alternating sliding windows, experts with a clamped SwiGLU."""
 
-from dataclasses import dataclass, replace
-
+from ringkv.models.base import ModelConfig, decoder
 from ringkv.models.experts import StackedExperts
-from ringkv.models.families.mistral import Mistral
 from ringkv.models.families.routers import EXPERTS, router
-from ringkv.models.fields import Raw, flag
-from ringkv.models.layer import Attention, Layer
-from ringkv.models.reading import SILU, Refusal, common, refuse, rope, sliding, window
-from ringkv.models.sparse import Sparse
+from ringkv.models.fields import Raw, Refusal, flag
+from ringkv.models.layer import Layer
+from ringkv.models.reading import SILU, attention, common, refuse, rope, sliding, window
 
 ROPES = ("rope_parameters", "rope_scaling")
 CLAMPED = (
@@ -20,29 +17,12 @@ WINDOW = 128
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Biased(Mistral):
-    bias: bool
-
-    def layer(self, kind: str) -> Layer:
-        layer = super().layer(kind)
-        assert isinstance(layer.attention, Attention)
-        attention = replace(layer.attention, bias=self.bias, output_bias=self.bias, sinks=True)
-        return replace(layer, attention=attention)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GptOss(Sparse, _Biased):
-    @classmethod
-    def read(cls, raw: Raw, generation: Raw) -> "GptOss":
-        refuse(raw, SILU, *CLAMPED, supported=EXPERTS)
-        fields = common(raw, generation, "GptOssForCausalLM", kv_heads=8, head_dim=64)
-        sizes = fields["hidden_size"], fields["intermediate_size"]
-        chosen = router(raw, normalised=True)
-        return cls(
-            **fields,
-            rope=rope(raw if any(map(raw.get, ROPES)) else {**raw, ROPES[0]: YARN}, theta=150000.0),
-            sliding=sliding(raw, window(raw, WINDOW), lambda layer: layer % 2 == 0),
-            bias=flag(raw, "attention_bias", True),
-            experts=StackedExperts(*sizes, chosen, activation="clamped_swiglu", router_name="router"),
-        )
+def gpt_oss(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    refuse(raw, SILU, *CLAMPED, supported=EXPERTS)
+    fields = common(raw, generation, architecture, kv_heads=8, head_dim=64)
+    sizes, chosen = (fields["hidden_size"], fields["intermediate_size"]), router(raw, normalised=True)
+    rotary = rope(raw if any(map(raw.get, ROPES)) else {**raw, ROPES[0]: YARN}, theta=150000.0)
+    bias = flag(raw, "attention_bias", True)
+    experts = StackedExperts(*sizes, chosen, activation="clamped_swiglu", router_name="router")
+    layer = Layer(attention(fields, bias=bias, output_bias=bias, sinks=True), experts, fields["norm"], rotary)
+    return decoder(fields, layer, sliding=sliding(raw, window(raw, WINDOW), lambda layer: layer % 2 == 0))

@@ -3,55 +3,24 @@
 OLMo 3 has a sliding window in three of four layers; a scaled rotary embedding applies to the other layers.
 """
 
-from dataclasses import dataclass
-
-from ringkv.models.base import LOCAL, ModelConfig
+from ringkv.models.base import ModelConfig, decoder
 from ringkv.models.fields import Raw, decimal, flag, table
-from ringkv.models.layer import POST, Attention, FeedForward, Layer, RopeConfig
-from ringkv.models.reading import FULL, SILU, common, refuse, rope, rope_of, sliding, window
+from ringkv.models.layer import POST, Layer, RopeConfig
+from ringkv.models.reading import FULL, SILU, attention, common, feed_forward, refuse, rope, rope_of, sliding, window
 
 PERIOD = 4  # every fourth layer of OLMo 3 attends to all tokens, if config.json leaves layer_types out
 THETA = 500000.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Olmo2(ModelConfig):
-    local_rope: RopeConfig
-    attention_bias: bool = False
-
-    @classmethod
-    def read(cls, raw: Raw, generation: Raw) -> "Olmo2":
-        refuse(raw, SILU, FULL)
-        one = rope(raw)
-        fields = common(raw, generation, "Olmo2ForCausalLM")
-        return cls(**fields, rope=one, local_rope=one, attention_bias=flag(raw, "attention_bias"))
-
-    def layer(self, kind: str) -> Layer:
-        bias, is_local = self.attention_bias, kind == LOCAL
-        heads = self.num_heads, self.num_kv_heads, self.head_dim
-        return Layer(
-            Attention(self.hidden_size, *heads, bias=bias, output_bias=bias, qk_norm="all"),
-            FeedForward(self.hidden_size, self.intermediate_size),
-            self.norm,
-            self.local_rope if is_local else self.rope,
-            norms=POST,
-            window=self.sliding.window if self.sliding and is_local else None,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Olmo3(Olmo2):
-    @classmethod
-    def read(cls, raw: Raw, generation: Raw) -> "Olmo3":
-        refuse(raw, SILU)
-        global_rope, local_rope = _ropes(raw)
-        return cls(
-            **common(raw, generation, "Olmo3ForCausalLM"),
-            rope=global_rope,
-            local_rope=local_rope,
-            sliding=sliding(raw, window(raw), lambda layer: (layer + 1) % PERIOD != 0),
-            attention_bias=flag(raw, "attention_bias"),
-        )
+def olmo(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    has_windows = architecture == "Olmo3ForCausalLM"
+    refuse(raw, SILU, *(() if has_windows else (FULL,)))
+    global_rope, local_rope = _ropes(raw) if has_windows else (rope(raw), None)
+    fields, bias = common(raw, generation, architecture), flag(raw, "attention_bias")
+    windows = sliding(raw, window(raw), lambda layer: (layer + 1) % PERIOD != 0) if has_windows else None
+    block = attention(fields, bias=bias, output_bias=bias, qk_norm="all")
+    layer = Layer(block, feed_forward(fields), fields["norm"], global_rope, POST)
+    return decoder(fields, layer, sliding=windows, local={"rope": local_rope})
 
 
 def _ropes(raw: Raw) -> tuple[RopeConfig, RopeConfig]:
@@ -59,6 +28,6 @@ def _ropes(raw: Raw) -> tuple[RopeConfig, RopeConfig]:
     given = table(raw, "rope_parameters")
     if "full_attention" in given:
         every = (table(given, name) for name in ("full_attention", "sliding_attention"))
-        global_rope, local_rope = (rope_of(raw, one, THETA) for one in every)
+        global_rope, local_rope = (rope_of(raw, spelled, THETA) for spelled in every)
         return global_rope, local_rope
     return rope(raw, THETA), RopeConfig(decimal(raw, "rope_theta", THETA, above=1.0))

@@ -15,32 +15,15 @@ from ringkv.weights.gguf.fields import Windows, grouped, one_size, partial
 from ringkv.weights.gguf.file import GGUF
 from ringkv.weights.gguf.gpt_oss import experts, gpt_oss
 from ringkv.weights.gguf.latent import latent, latent_matrices, latent_rope
-from ringkv.weights.gguf.parts import Modules, whole
+from ringkv.weights.gguf.parts import Modules, modules, plain, row, shared_expert
 from ringkv.weights.gguf.rope import rope_scaling
-from ringkv.weights.gguf.routers import RouterSettings, softmax
-from ringkv.weights.gguf.source import Source
+from ringkv.weights.gguf.source import Merged
 
-Settings = Callable[[GGUF, str], dict[str, Any]]
-"""Returns settings of config.json from a file and its keys' prefix. Raises UnsupportedModel or BadWeights."""
+Settings = Callable[[GGUF], dict[str, Any]]
+"""Returns settings of config.json. Raises UnsupportedModel or BadWeights."""
 
-RopeScaling = Callable[[GGUF, str, int], dict[str, Any] | None]
-"""Returns rope_scaling of heads that rotate so many elements."""
-
-Merged = Callable[[GGUF, str], Iterator[tuple[str, Source]]]
-"""Gives the tensors of a layer, such as "blk.3.", by their names in the layer in Hugging Face layout."""
-
-NORMALISED = softmax()
+NORMALISED = routers.softmax()
 UNNAMED = Windows()
-
-
-def unmerged(gguf: GGUF, layer: str) -> Iterator[tuple[str, Source]]:
-    """Yield nothing: no tensor is merged from several."""
-    return iter(())
-
-
-def nothing(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """Return no settings."""
-    return {}
 
 
 @dataclass(frozen=True)
@@ -49,9 +32,10 @@ class Architecture:
 
     modules, shared: of a layer and outside of layers, by their names in a GGUF. numbers, factors: metadata keys of
     whole numbers and of decimals, by their names in config.json. fixed: settings that no key has. heads, feed_forward,
-    scaling, router, own: compute settings. windows: what a sliding window means. paired: rows of query and key heads
-    are in the order of rotary pairs. norm_shift: norm weights in the GGUF minus those in Hugging Face layout. merged:
-    gives the tensors that are several tensors in the GGUF.
+    router, more: compute settings. scaling: computes rope_scaling of heads that rotate so many elements. windows: what
+    a sliding window means. paired: rows of query and key heads are in the order of rotary pairs. norm_shift: norm
+    weights in the GGUF minus those in Hugging Face layout. merged: gives the tensors of a layer, such as "blk.3.", that
+    are several in the GGUF, by their names in the layer in Hugging Face layout.
     """
 
     name: str
@@ -63,13 +47,13 @@ class Architecture:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     heads: Settings = grouped
     feed_forward: Settings = one_size
-    scaling: RopeScaling = rope_scaling
-    router: RouterSettings = NORMALISED
-    own: Settings = nothing
+    scaling: Callable[[GGUF, int], dict[str, Any] | None] = rope_scaling
+    router: Settings = NORMALISED
+    more: Settings = lambda gguf: {}
     windows: Windows = UNNAMED
     paired: bool = False
     norm_shift: float = 0.0
-    merged: Merged = unmerged
+    merged: Callable[[GGUF, str], Iterator[tuple[str, Merged]]] = lambda gguf, layer: iter(())
 
 
 BIASED = {"attention_bias": False}  # the setting is for o_proj, too; queries, keys and values always have biases
@@ -89,7 +73,11 @@ DENSE: Mapping[str, Architecture] = {
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        {**parts.NORMS, "attn_qkv": whole("self_attn.qkv_proj"), **parts.OUTPUT, **parts.FUSED_FEED_FORWARD},
+        {
+            **parts.NORMS,
+            **modules("self_attn.", attn_qkv="qkv_proj", attn_output="o_proj"),
+            **parts.FUSED_FEED_FORWARD,
+        },
         heads=partial,
         windows=IN_ALL_LAYERS,
     ),
@@ -98,8 +86,7 @@ DENSE: Mapping[str, Architecture] = {
         "glm4",
         {
             **parts.NORMS,
-            "post_attention_norm": whole("post_self_attn_layernorm"),
-            "post_ffw_norm": whole("post_mlp_layernorm"),
+            **modules(post_attention_norm="post_self_attn_layernorm", post_ffw_norm="post_mlp_layernorm"),
             **parts.ATTENTION,
             **parts.FUSED_FEED_FORWARD,
         },
@@ -109,8 +96,7 @@ DENSE: Mapping[str, Architecture] = {
         "Olmo2ForCausalLM",
         "olmo2",
         {
-            "post_attention_norm": whole("post_attention_layernorm"),
-            "post_ffw_norm": whole("post_feedforward_layernorm"),
+            **modules(post_attention_norm="post_attention_layernorm", post_ffw_norm="post_feedforward_layernorm"),
             **parts.ATTENTION,
             **parts.QK_NORMS,
             **parts.FEED_FORWARD,
@@ -121,10 +107,10 @@ DENSE: Mapping[str, Architecture] = {
         "GraniteForCausalLM",
         "granite",
         factors={
-            "embedding_multiplier": "embedding_scale",
-            "attention_multiplier": "attention.scale",
-            "residual_multiplier": "residual_scale",
-            "logits_scaling": "logit_scale",
+            "embedding_multiplier": ".embedding_scale",
+            "attention_multiplier": ".attention.scale",
+            "residual_multiplier": ".residual_scale",
+            "logits_scaling": ".logit_scale",
         },
         paired=True,
     ),
@@ -137,7 +123,7 @@ DENSE: Mapping[str, Architecture] = {
         "gemma3_text",
         parts.GEMMA,
         fixed=GELU,
-        own=gemma.gemma3,
+        more=gemma.gemma3,
         windows=Windows(6, local=True),
         norm_shift=1.0,
     ),
@@ -147,7 +133,7 @@ DENSE: Mapping[str, Architecture] = {
         {**parts.GEMMA, **parts.LAYER_INPUTS, **parts.STREAMS},
         parts.SHARED_STREAMS,
         fixed=GELU,
-        own=gemma.gemma3n,
+        more=gemma.gemma3n,
         windows=Windows(5, local=True),
     ),
     "gemma4": Architecture(
@@ -159,22 +145,17 @@ DENSE: Mapping[str, Architecture] = {
         heads=gemma.gemma4_heads,
         feed_forward=gemma.gemma4_feed_forward,
         scaling=gemma.unscaled,
-        own=gemma.gemma4,
+        more=gemma.gemma4,
         windows=gemma.GEMMA4_WINDOWS,
     ),
 }
 """Dense models, by general.architecture."""
 
 EXPERT_SIZES = {
-    "num_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
+    "num_experts": ".expert_count",
+    "num_experts_per_tok": ".expert_used_count",
+    "moe_intermediate_size": ".expert_feed_forward_length",
 }
-
-
-def glm4_moe(gguf: GGUF, kind: str) -> dict[str, Any]:
-    """Return whether queries and keys have norms. No metadata key has it."""
-    return {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")}
 
 
 MIXTURES: Mapping[str, Architecture] = {
@@ -182,15 +163,21 @@ MIXTURES: Mapping[str, Architecture] = {
         "MixtralForCausalLM",
         "mixtral",
         {**parts.NORMS, **parts.ATTENTION, **parts.MIXTRAL_EXPERTS},
-        numbers={"num_local_experts": "expert_count", "num_experts_per_tok": "expert_used_count"},
+        numbers={"num_local_experts": ".expert_count", "num_experts_per_tok": ".expert_used_count"},
         windows=IN_ALL_LAYERS,
         paired=True,
     ),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
-        {**parts.NORMS, **parts.ATTENTION, **parts.EXPERTS, **parts.SHARED_EXPERT},
-        numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
+        {
+            **parts.NORMS,
+            **parts.ATTENTION,
+            **parts.EXPERTS,
+            "ffn_gate_inp_shexp": row("mlp.shared_expert_gate"),
+            **shared_expert("mlp.shared_expert."),
+        },
+        numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": ".expert_shared_feed_forward_length"},
         fixed={**BIASED, "norm_topk_prob": False},
         router=routers.softmax(normalised=False),
         windows=QWEN,
@@ -207,18 +194,18 @@ MIXTURES: Mapping[str, Architecture] = {
         "GptOssForCausalLM",
         "gpt_oss",
         {
-            "attn_norm": whole("input_layernorm"),
-            "post_attention_norm": whole("post_attention_layernorm"),
-            **parts.SINK_ATTENTION,
+            **parts.POST_NORMS,
+            **parts.ATTENTION,
+            "attn_sinks": plain("self_attn.sinks"),
             **parts.STACKED_EXPERTS,
         },
         numbers={
-            "num_local_experts": "expert_count",
-            "num_experts_per_tok": "expert_used_count",
-            "intermediate_size": "expert_feed_forward_length",
+            "num_local_experts": ".expert_count",
+            "num_experts_per_tok": ".expert_used_count",
+            "intermediate_size": ".expert_feed_forward_length",
         },
         router=routers.softmax_of_chosen,
-        own=gpt_oss,
+        more=gpt_oss,
         windows=Windows(2),
         merged=experts,
     ),
@@ -228,22 +215,16 @@ MIXTURES: Mapping[str, Architecture] = {
         {**parts.NORMS, **parts.LATENT_ATTENTION, **parts.CORRECTED_EXPERTS},
         heads=latent,
         router=routers.grouped,
-        own=latent_rope,
+        more=latent_rope,
         merged=latent_matrices,
     ),
     "glm4moe": Architecture(
         "Glm4MoeForCausalLM",
         "glm4_moe",
-        {
-            "attn_norm": whole("input_layernorm"),
-            "post_attention_norm": whole("post_attention_layernorm"),
-            **parts.ATTENTION,
-            **parts.QK_NORMS,
-            **parts.CORRECTED_EXPERTS,
-        },
+        {**parts.POST_NORMS, **parts.ATTENTION, **parts.QK_NORMS, **parts.CORRECTED_EXPERTS},
         heads=partial,
         router=routers.corrected,
-        own=glm4_moe,
+        more=lambda gguf: {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")},
     ),
     "gemma4": Architecture(
         "Gemma4ForCausalLM",
@@ -251,15 +232,15 @@ MIXTURES: Mapping[str, Architecture] = {
         {**parts.GEMMA4, **parts.PARALLEL_EXPERTS},
         parts.SHARED_INPUTS,
         numbers={
-            "num_experts": "expert_count",
-            "top_k_experts": "expert_used_count",
-            "moe_intermediate_size": "expert_feed_forward_length",
+            "num_experts": ".expert_count",
+            "top_k_experts": ".expert_used_count",
+            "moe_intermediate_size": ".expert_feed_forward_length",
         },
-        fixed=GELU,
+        fixed={**GELU, "enable_moe_block": True},
         heads=gemma.gemma4_heads,
         feed_forward=gemma.gemma4_feed_forward,
         scaling=gemma.unscaled,
-        own=gemma.gemma4_experts,
+        more=gemma.gemma4,
         windows=gemma.GEMMA4_WINDOWS,
         merged=gemma.parallel_experts,
     ),
@@ -268,30 +249,24 @@ MIXTURES: Mapping[str, Architecture] = {
         "hunyuan_v1_moe",
         {**parts.NORMS, **parts.ATTENTION, **parts.ROTATED_NORMS, **parts.HUNYUAN_EXPERTS},
         numbers={
-            "num_experts": "expert_count",
-            "moe_topk": "expert_used_count",
-            "moe_intermediate_size": "expert_feed_forward_length",
-            "num_shared_expert": "expert_shared_count",
+            "num_experts": ".expert_count",
+            "moe_topk": ".expert_used_count",
+            "moe_intermediate_size": ".expert_feed_forward_length",
+            "num_shared_expert": ".expert_shared_count",
         },
     ),
 }
 """Mixtures of experts, by general.architecture."""
 
 
-def kind_of(gguf: GGUF) -> str:
-    """Return general.architecture, which every metadata key of the model begins with."""
-    return gguf.text("general.architecture", "none")
-
-
 def architecture_of(gguf: GGUF) -> Architecture:
     """Return the file's architecture. Raises UnsupportedModel for another one."""
-    kind = kind_of(gguf)
-    dense = not gguf.get(f"{kind}.expert_count", 0)
-    found = (DENSE if dense else MIXTURES).get(kind)
-    if found is None:
+    dense = not gguf.get(".expert_count", 0)
+    architecture = (DENSE if dense else MIXTURES).get(gguf.architecture)
+    if architecture is None:
         what = "" if dense else " with a mixture of experts"
         raise UnsupportedModel(
-            f"GGUF architecture {shown(kind)}{what} is not implemented; ringkv runs {', '.join(DENSE)}, and "
-            f"mixtures of experts of {', '.join(MIXTURES)}"
+            f"GGUF architecture {shown(gguf.architecture)}{what} is not implemented; ringkv runs {', '.join(DENSE)}, "
+            f"and mixtures of experts of {', '.join(MIXTURES)}"
         )
-    return found
+    return architecture

@@ -6,28 +6,24 @@ Matrices of 4 bits, and those of 5, 6 or 8, are also stored without dequantising
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.progress import Progress, silent
 from ringkv.base.shown import shown_names
-from ringkv.weights.files import BYTE_GROUPS, GROUPS, SINGLE
-from ringkv.weights.gguf import byte_groups, groups
-from ringkv.weights.gguf.architectures import Architecture, architecture_of, kind_of
+from ringkv.weights.files import SINGLE
+from ringkv.weights.gguf.architectures import Architecture, architecture_of
 from ringkv.weights.gguf.config import config_json
 from ringkv.weights.gguf.fields import head_counts, layer_count, sharing_layers
 from ringkv.weights.gguf.file import GGUF
+from ringkv.weights.gguf.groups import TYPES
 from ringkv.weights.gguf.rope import ROPE_TENSORS
 from ringkv.weights.gguf.source import Rows, Source
-from ringkv.weights.group_layout import BYTE_PARTS, LEAST, PARTS
+from ringkv.weights.group_layout import INT4, INT8, Layout
 from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
-Parts = Mapping[str, tuple[str, int]]
 LAYER = re.compile(r"blk\.(\d{1,6})\.")
 KEYS_AND_VALUES = re.compile(r"\.attn_[kv](_norm)?\.")
 PAIRED = ("attn_q", "attn_k")
@@ -49,111 +45,75 @@ def shapes(gguf: GGUF) -> Mapping[str, tuple[int, ...]]:
 
 def write_weights(gguf: GGUF, directory: Path, progress: Progress = silent) -> None:
     """Write model.safetensors, of tensors whose `shapes` have been checked. Raises BadWeights for infinite values."""
-    found = sources(gguf)
-    specs = _dequantised_specs(found)
-    done, total = 0, _bytes(specs)
-    with SafetensorsWriter(directory / SINGLE, specs) as writer:
-        for source in found.values():
+    every = sources(gguf)
+    done, total = 0, _bytes(source.spec for source in every.values())
+    with SafetensorsWriter(directory / SINGLE, {name: source.spec for name, source in every.items()}) as writer:
+        for source in every.values():
             for values in source.blocks(gguf):
                 writer.write(values)
                 done += values.nbytes
                 progress(done, total, "converting weights")
 
 
-def _dequantised_specs(found: Mapping[str, Source]) -> dict[str, TensorSpec]:
-    return {name: source.spec for name, source in found.items()}
-
-
 def write_groups(gguf: GGUF, directory: Path) -> None:
-    """Write the layers' four-bit matrices, if there are any, as NAME.q, NAME.scale and NAME.least (the minimum)."""
-    found = _four_bits(gguf)
-    each = (gguf.groups(one.name, one.order(gguf), one.expert) for one in found.values())
-    _write(directory / GROUPS, _four_bit_specs(found), each)
+    """Write the layers' matrices of 4 bits, and those of 5, 6 or 8, as tensors NAME.PART of a file for each layout.
 
-
-def write_byte_groups(gguf: GGUF, directory: Path) -> None:
-    """Write the layers' matrices of 5, 6 or 8 bits, if there are any, in the parts that `group_file` reads."""
-    found = _in_bytes(gguf)
-    each = (gguf.byte_groups(one.name, one.order(gguf), one.expert) for one in found.values())
-    _write(directory / BYTE_GROUPS, _byte_specs(gguf, found), each)
-
-
-def _write(path: Path, specs: Mapping[str, TensorSpec], each: Iterable[Iterable[npt.NDArray[Any] | None]]) -> None:
-    """Write a file of the parts of each matrix, except for those that are None; no file if there are no matrices."""
-    if not specs:
-        return
-    with SafetensorsWriter(path, specs) as writer:
-        for parts in each:
-            for values in parts:
-                if values is not None:
+    A file that would have no matrices is not written.
+    """
+    for layout in (INT4, INT8):
+        matrices = _matrices(gguf, layout)
+        if not matrices:
+            continue
+        with SafetensorsWriter(directory / layout.file, _specs(gguf, matrices)) as writer:
+            for rows in matrices.values():
+                for values in gguf.groups(rows.name, rows.order(gguf), rows.expert):
                     writer.write(values)
 
 
-def _specs(found: Mapping[str, Rows], parts_of: Callable[[Rows], Parts]) -> dict[str, TensorSpec]:
+def _specs(gguf: GGUF, matrices: Mapping[str, Rows]) -> dict[str, TensorSpec]:
     return {
-        f"{name}.{part}": TensorSpec((source.shape[0], source.shape[1] // each), dtype)
-        for name, source in found.items()
-        for part, (dtype, each) in parts_of(source).items()
+        f"{name}.{part}": TensorSpec((rows.spec.shape[0], rows.spec.shape[1] // elements), dtype)
+        for name, rows in matrices.items()
+        for part, (dtype, elements) in TYPES[gguf.kind(rows.name)].parts.items()
     }
 
 
-def _four_bit_specs(found: Mapping[str, Rows]) -> dict[str, TensorSpec]:
-    return _specs(found, lambda source: PARTS)
+def _matrices(gguf: GGUF, layout: Layout) -> dict[str, Rows]:
+    """Return the layers' matrices of a layout. A vector is only dequantised.
 
-
-def _byte_specs(gguf: GGUF, found: Mapping[str, Rows]) -> dict[str, TensorSpec]:
-    has_minimums = {kind: one.has_minimums for kind, one in byte_groups.KINDS.items()}
-    return _specs(found, lambda source: BYTE_PARTS | (LEAST if has_minimums[gguf.kind(source.name)] else {}))
-
-
-def _four_bits(gguf: GGUF) -> dict[str, Rows]:
-    """Return the layers' four-bit matrices. A vector in four bits is only dequantised."""
-    return _of_kinds(gguf, groups.KINDS)
-
-
-def _in_bytes(gguf: GGUF) -> dict[str, Rows]:
-    """Return the layers' matrices of 5, 6 or 8 bits."""
-    found = _of_kinds(gguf, byte_groups.KINDS)
-    # After an odd number of bytes the next float16 could not be mapped.
-    return {name: source for name, source in found.items() if source.shape[0] % 2 == 0}
-
-
-def _of_kinds(gguf: GGUF, kinds: Collection[str]) -> dict[str, Rows]:
+    In bytes, so is a matrix of an odd number of rows: behind an odd number of bytes a float16 cannot be mapped.
+    """
     return {
-        name: source
-        for name, source in sources(gguf).items()
-        if isinstance(source, Rows) and source.name.startswith("blk.")
-        if gguf.kind(source.name) in kinds and len(source.shape) > 1
+        name: rows
+        for name, rows in sources(gguf).items()
+        if isinstance(rows, Rows) and rows.name.startswith("blk.") and len(rows.spec.shape) > 1
+        if (grouped := TYPES.get(gguf.kind(rows.name))) and grouped.layout is layout
+        if layout is INT4 or rows.spec.shape[0] % 2 == 0
     }
 
 
 def weight_bytes(gguf: GGUF) -> int:
     """Bytes that `write_weights` writes."""
-    return _bytes(_dequantised_specs(sources(gguf)))
+    return _bytes(source.spec for source in sources(gguf).values())
 
 
 def group_bytes(gguf: GGUF) -> int:
     """Bytes that `write_groups` writes."""
-    return _bytes(_four_bit_specs(_four_bits(gguf)))
+    return sum(_bytes(_specs(gguf, _matrices(gguf, layout)).values()) for layout in (INT4, INT8))
 
 
-def byte_group_bytes(gguf: GGUF) -> int:
-    """Bytes that `write_byte_groups` writes."""
-    return _bytes(_byte_specs(gguf, _in_bytes(gguf)))
-
-
-def _bytes(specs: Mapping[str, TensorSpec]) -> int:
-    return sum(spec.bytes for spec in specs.values())
+def _bytes(specs: Iterable[TensorSpec]) -> int:
+    return sum(spec.bytes for spec in specs)
 
 
 def sources(gguf: GGUF) -> dict[str, Source]:
     """Return the source of each tensor. Raises UnsupportedModel for a tensor of no supported architecture."""
     architecture, names = architecture_of(gguf), _used(gguf)
-    found = {ours: source for name in names for ours, source in _translated(gguf, name, architecture)}
-    for at in sorted({_layer(name) for name in names} - {-1}):
-        made = architecture.merged(gguf, f"blk.{at}.")
-        found |= {f"model.layers.{at}.{ours}": source for ours, source in made}
-    return found
+    every: dict[str, Source] = {ours: rows for name in names for ours, rows in _translated(gguf, name, architecture)}
+    for layer in sorted({_layer(name) for name in names} - {-1}):
+        for ours, merged in architecture.merged(gguf, f"blk.{layer}."):
+            every[f"model.layers.{layer}.{ours}"] = merged
+    return every
 
 
 def _used(gguf: GGUF) -> list[str]:
@@ -161,13 +121,12 @@ def _used(gguf: GGUF) -> list[str]:
 
     Those of layers that predict further tokens are left out, and keys and values of layers that share a cache.
     """
-    kind = kind_of(gguf)
     used = [name for name in gguf.names if name not in ROPE_TENSORS]
-    if gguf.number(f"{kind}.nextn_predict_layers", 0):
-        layers = layer_count(gguf, kind)
+    if gguf.number(".nextn_predict_layers", 0):
+        layers = layer_count(gguf)
         used = [name for name in used if _layer(name) < layers]
-    if sharing := sharing_layers(gguf, kind):
-        first = layer_count(gguf, kind) - sharing
+    if sharing := sharing_layers(gguf):
+        first = layer_count(gguf) - sharing
         used = [name for name in used if _layer(name) < first or not KEYS_AND_VALUES.search(name)]
     return used
 
@@ -177,7 +136,7 @@ def _layer(name: str) -> int:
     return int(layer[1]) if (layer := LAYER.match(name)) else -1
 
 
-def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Source]]:
+def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Rows]]:
     """Yield what a tensor is called in Hugging Face layout: one name, or one for each expert of a stack.
 
     `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`.
@@ -188,10 +147,10 @@ def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[t
         raise UnsupportedModel(
             f"{gguf.path} has a tensor {shown_names([name])}, which belongs to no architecture that ringkv runs"
         )
-    heads = _paired_heads(gguf, called) if architecture.paired else None
+    heads = head_counts(gguf)[PAIRED.index(called)] if architecture.paired and called in PAIRED else None
     shift = architecture.norm_shift if called.endswith("_norm") else 0.0
     for part in parts(suffix, gguf.shape(name)):
-        yield f"{prefix}{part.name}", Rows(name, part.shape, part.expert, part.dtype, heads, shift)
+        yield f"{prefix}{part.name}", Rows(name, part.spec, part.expert, heads, shift)
 
 
 def _split(name: str) -> tuple[str, str, str]:
@@ -201,8 +160,3 @@ def _split(name: str) -> tuple[str, str, str]:
         return called, layer[3], f"model.layers.{layer[1]}."
     part, _, suffix = name.rpartition(".")
     return (part, suffix, "") if suffix == "weight" else ("", "", "")
-
-
-def _paired_heads(gguf: GGUF, called: str) -> int | None:
-    """Return how many heads a projection's rows belong to, if they rotate."""
-    return head_counts(gguf, kind_of(gguf))[PAIRED.index(called)] if called in PAIRED else None

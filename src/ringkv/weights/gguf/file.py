@@ -5,6 +5,7 @@ Importing this module does not import the `gguf` package; opening a file does.
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,7 @@ import numpy.typing as npt
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
-from ringkv.weights.gguf.byte_groups import StoredBytes, byte_groups
-from ringkv.weights.gguf.groups import StoredGroups, groups
+from ringkv.weights.gguf import groups
 from ringkv.weights.gguf.header import TensorPlace, is_utf8, read_header
 from ringkv.weights.gguf.split import headers
 
@@ -43,39 +43,69 @@ class GGUF:
         header = read_header(path)
         self._metadata = header.metadata
         self._tensors: dict[str, _Mapped] = {}
-        for part, one in headers(path, header, self.number("split.no", 0), self.number("split.count", 1)).items():
+        every = headers(path, header, self.number("split.no", 0), self.number("split.count", 1))
+        for part, header in every.items():
             mapped = np.memmap(part, np.uint8, mode="r")
-            self._tensors |= {name: _Mapped(place, mapped, part) for name, place in one.tensors.items()}
+            self._tensors |= {name: _Mapped(place, mapped, part) for name, place in header.tensors.items()}
         self._check_types()
 
+    @cached_property
+    def architecture(self) -> str:
+        """general.architecture, which every metadata key of the model begins with."""
+        return self.text("general.architecture", "none")
+
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a metadata value: int, float, bool, str, or a list of them."""
-        return self._metadata.get(key, default)
+        """Return a metadata value: int, float, bool, str, or a list of them.
+
+        A key that begins with a dot is one of the model: in a Llama, ".block_count" is "llama.block_count".
+        """
+        return self._metadata.get(self.key(key), default)
+
+    def key(self, key: str) -> str:
+        return f"{self.architecture}{key}" if key.startswith(".") else key
 
     def number(self, key: str, default: int | None = None) -> int:
         """Return a whole number of at least 0. Raises BadWeights for anything else."""
         value = self.get(key, default)
         if type(value) is not int or value < 0:
-            raise self._wrong(key, value, "a whole number")
+            raise self.wrong(key, "a whole number")
+        return value
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """Return a whole number above 0; a list that has one for each layer must repeat it.
+
+        Raises BadWeights for anything else, UnsupportedModel if layers differ.
+        """
+        value = self.get(key, default)
+        if isinstance(value, list) and len(set(value)) == 1:
+            value = value[0]
+        if isinstance(value, list):
+            raise UnsupportedModel(
+                f"{self.path} has a different {self.key(key)} in each layer; ringkv needs one for all"
+            )
+        if type(value) is not int or value < 1:
+            raise self.wrong(key, "a positive number")
         return value
 
     def decimal(self, key: str, default: float | None = None) -> float:
         """Return a finite number. Raises BadWeights for anything else."""
         value = self.get(key, default)
         if type(value) not in (int, float) or not math.isfinite(value):
-            raise self._wrong(key, value, "a finite number")
+            raise self.wrong(key, "a finite number")
         return float(value)
 
     def text(self, key: str, default: str) -> str:
         """Return a text. Raises BadWeights for anything else, and for one that is not UTF-8."""
         value = self.get(key, default)
         if not isinstance(value, str) or not is_utf8([value]):
-            raise self._wrong(key, value, "a text")
+            raise self.wrong(key, "a text")
         return value
 
-    def _wrong(self, key: str, value: Any, needed: str) -> BadWeights:
-        found = f"no {key}" if value is None else f"{key} {shown(value)}"
-        return BadWeights(f"{self.path} has {found}, {needed} is needed; fetch another copy of the model")
+    def wrong(self, key: str, needed: str) -> BadWeights:
+        """Return the error for a metadata value that is missing, or is not what is needed."""
+        value, name = self.get(key), self.key(key)
+        fault = f"no {name}" if value is None else f"{name} {shown(value)}"
+        return BadWeights(f"{self.path} has {fault}, {needed} is needed; fetch another copy of the model")
 
     @property
     def names(self) -> list[str]:
@@ -85,7 +115,14 @@ class GGUF:
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape. Raises BadWeights if the file lacks the tensor."""
+        if name not in self._tensors:
+            raise BadWeights(f"{self.path} has no tensor {name}; fetch another copy of the model")
         return self._tensors[name].place.shape
+
+    def tensor(self, name: str, expert: int | None = None) -> npt.NDArray[np.float32]:
+        """Return a dequantised vector or matrix; `expert` as for `rows`."""
+        return np.concatenate(list(self.rows(name, expert=expert)))
 
     def rows(
         self,
@@ -113,34 +150,21 @@ class GGUF:
 
     def kind(self, name: str) -> str:
         """Return a tensor's type, such as "Q4_K"."""
-        return str(self._tensors[name].place.kind.name)
+        return str(self._tensors[name].place.type.name)
 
     def blocks(self, name: str, expert: int) -> npt.NDArray[np.uint8]:
         """Return rows of blocks of one matrix of a stack, uint8 [rows, bytes], without dequantising them."""
         return self._data(name, expert)
 
-    def groups(self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None) -> StoredGroups:
-        """Return a four-bit matrix without dequantising it; `order` and `expert` as for `rows`."""
-        found = groups(self.kind(name), self._ordered(name, order, expert))
-        self._check_finite(name, found.scale, found.minimum)
-        return found
-
-    def byte_groups(
+    def groups(
         self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None
-    ) -> StoredBytes:
-        """Return a matrix of 5, 6 or 8 bits without dequantising it; `order` and `expert` as for `rows`."""
-        found = byte_groups(self.kind(name), self._ordered(name, order, expert))
-        self._check_finite(name, found.scale, *(() if found.least is None else (found.least,)))
-        return found
-
-    def _ordered(self, name: str, order: npt.NDArray[np.intp] | None, expert: int | None) -> npt.NDArray[np.uint8]:
-        """Return a matrix's rows of blocks, copied."""
+    ) -> list[npt.NDArray[Any]]:
+        """Return the parts of a matrix in groups without dequantising it; `order` and `expert` as for `rows`."""
         data = self._data(name, expert)
-        return np.ascontiguousarray(data if order is None else data[order])
-
-    def _check_finite(self, name: str, *values: npt.NDArray[np.float16]) -> None:
-        if not all(np.isfinite(one).all() for one in values):
+        parts = groups.split(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
+        if not all(np.isfinite(part).all() for part in parts if part.dtype == np.float16):
             raise self.not_finite(name)
+        return parts
 
     def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
         """Return the mapped tensor, or one matrix of a stack: its elements, or its blocks as rows of bytes."""
@@ -153,7 +177,7 @@ class GGUF:
         from gguf.quants import dequantize
 
         with np.errstate(all="ignore"):  # overflow is refused below
-            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].place.kind)
+            values: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(data), self._tensors[name].place.type)
         if not np.isfinite(values).all():
             raise self.not_finite(name)
         return values
@@ -166,21 +190,21 @@ class GGUF:
         )
 
     def _check_types(self) -> None:
-        kinds = {tensor.place.kind for tensor in self._tensors.values()}
-        if unknown := sorted(kind.name for kind in kinds if not _can_dequantise(kind)):
+        types = {tensor.place.type for tensor in self._tensors.values()}
+        if unknown := sorted(type.name for type in types if not _can_dequantise(type)):
             raise UnsupportedModel(
                 f"{self.path} holds tensors of type {', '.join(unknown)}, which cannot be dequantised; "
                 "fetch the model in another type, such as Q8_0 or Q4_K_M"
             )
 
 
-def _can_dequantise(kind: Any) -> bool:
+def _can_dequantise(type: Any) -> bool:
     from gguf import GGML_QUANT_SIZES
     from gguf.quants import dequantize
 
-    _, block_bytes = GGML_QUANT_SIZES[kind]
+    _, block_bytes = GGML_QUANT_SIZES[type]
     try:
-        dequantize(np.zeros((1, block_bytes), np.uint8), kind)
+        dequantize(np.zeros((1, block_bytes), np.uint8), type)
     except NotImplementedError:
         return False
     return True

@@ -11,13 +11,13 @@ Each length is compared with the bytes that are left before anything is read or 
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ringkv.base.errors import BadWeights, RingKVError, UnsupportedModel
+from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -36,7 +36,7 @@ class TensorPlace:
     """One tensor. shape: row-major, the reverse of the file's order. start: its first byte in the file."""
 
     name: str
-    kind: Any  # gguf.GGMLQuantizationType
+    type: Any  # gguf.GGMLQuantizationType
     shape: tuple[int, ...]
     start: int
     bytes: int
@@ -56,10 +56,10 @@ def read_header(path: Path) -> Header:
             raise BadWeights(f"{path} is not a GGUF file: it does not begin with the letters GGUF; fetch it again")
         try:
             return _read(_Bounded(file, size))
-        except _Corrupt as error:
-            raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: {error}; fetch it again") from None
-        except _Unsupported as error:
-            raise UnsupportedModel(f"{path} {error}") from None
+        except BadWeights as fault:
+            raise BadWeights(f"{path} ({size} bytes) is truncated or corrupt: {fault}; fetch it again") from None
+        except UnsupportedModel as fault:
+            raise UnsupportedModel(f"{path} {fault}") from None
 
 
 def is_utf8(texts: Iterable[str]) -> bool:
@@ -71,16 +71,8 @@ def is_utf8(texts: Iterable[str]) -> bool:
     return True
 
 
-class _Corrupt(RingKVError):
-    """What is wrong with the file."""
-
-
-class _Unsupported(RingKVError):
-    """What ringkv does not read of a file that may be whole, and the remedy."""
-
-
 class _Bounded:
-    """Reads a file of `size` bytes from front to back."""
+    """Reads a file of `size` bytes from front to back. Its errors, and those below, lack the file's name."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self.left, self._size = file, size - file.tell(), size
@@ -92,19 +84,19 @@ class _Bounded:
 
     def take(self, count: int, what: str) -> bytes:
         if count > self.left:
-            raise _Corrupt(f"{what} needs {count:,} bytes, {self.left:,} are left")
+            raise BadWeights(f"{what} needs {count:,} bytes, {self.left:,} are left")
         self.left -= count
         return self._file.read(count)
 
     def number(self, format: str, what: str) -> int:
-        found: int = struct.unpack(f"<{format}", self.take(struct.calcsize(f"<{format}"), what))[0]
-        return found
+        number: int = struct.unpack(f"<{format}", self.take(struct.calcsize(f"<{format}"), what))[0]
+        return number
 
     def name(self, what: str) -> str:
         try:
             return self._bytes(what, LONGEST_NAME).decode()
         except UnicodeDecodeError as error:
-            raise _Corrupt(f"{what} is not valid UTF-8 ({error.reason})") from None
+            raise BadWeights(f"{what} is not valid UTF-8 ({error.reason})") from None
 
     def text(self, what: str) -> str:
         """Return a text with each byte that is not UTF-8 as a lone surrogate: few texts are used, see `is_utf8`."""
@@ -112,56 +104,55 @@ class _Bounded:
 
     def _bytes(self, what: str, longest: int) -> bytes:
         if (length := self.number("Q", what)) > longest:
-            raise _Corrupt(f"{what} has {length:,} bytes, ringkv reads up to {longest:,}")
+            raise BadWeights(f"{what} has {length:,} bytes, ringkv reads up to {longest:,}")
         return self.take(length, what)
 
     def count(self, what: str) -> int:
         """Return a count of things of at least `SMALLEST` bytes each."""
         count = self.number("Q", what)
         if count * SMALLEST > self.left:
-            raise _Corrupt(f"its header declares more than its bytes hold: {count:,} {what}")
+            raise BadWeights(f"its header declares more than its bytes hold: {count:,} {what}")
         return count
 
 
 def _read(file: _Bounded) -> Header:
     version = file.number("I", "the version")
     if version & 0xFFFF == 0:
-        raise _Unsupported("was made for machines of the other byte order; fetch the usual file")
+        raise UnsupportedModel("was made for machines of the other byte order; fetch the usual file")
     if version not in VERSIONS:
-        raise _Corrupt(f"its version is {version:,}, ringkv reads {' and '.join(map(str, VERSIONS))}")
+        raise BadWeights(f"its version is {version:,}, ringkv reads {' and '.join(map(str, VERSIONS))}")
     tensors, fields = file.count("tensors"), file.count("fields")
     metadata: dict[str, Any] = {}
     for _ in range(fields):
         key = file.name("a field's key")
         if key in metadata:
-            raise _Corrupt(f"field {shown_names([key])} is there twice")
+            raise BadWeights(f"field {shown_names([key])} is there twice")
         metadata[key] = _value(file, file.number("I", "a field's type"), f"field {shown_names([key])}")
     declared = [_declared(file) for _ in range(tensors)]
     places = _placed(declared, _alignment(metadata), file.position, file.position + file.left)
     return Header(metadata, {place.name: place for place in places})
 
 
-def _value(file: _Bounded, kind: int, what: str) -> Any:
-    if kind == TEXT:
+def _value(file: _Bounded, type: int, what: str) -> Any:
+    if type == TEXT:
         return file.text(what)
-    return _array(file, what) if kind == ARRAY else _numbers(file, kind, 1, what)[0]
+    return _array(file, what) if type == ARRAY else _numbers(file, type, 1, what)[0]
 
 
 def _array(file: _Bounded, what: str) -> list[Any]:
-    kind, length = file.number("I", what), file.number("Q", what)
+    type, length = file.number("I", what), file.number("Q", what)
     if length > file.values_left:
-        raise _Corrupt(f"{what} has {length:,} values, ringkv reads up to {MOST_VALUES:,} of a file")
+        raise BadWeights(f"{what} has {length:,} values, ringkv reads up to {MOST_VALUES:,} of a file")
     file.values_left -= length
-    return [file.text(what) for _ in range(length)] if kind == TEXT else _numbers(file, kind, length, what)
+    return [file.text(what) for _ in range(length)] if type == TEXT else _numbers(file, type, length, what)
 
 
-def _numbers(file: _Bounded, kind: int, count: int, what: str) -> list[Any]:
-    if kind not in NUMBERS:
-        raise _Corrupt(f"{what} has values of type {kind}, which GGUF does not have here")
-    one = struct.Struct(f"<{NUMBERS[kind]}")
-    return [
-        value for (value,) in one.iter_unpack(file.take(count * one.size, what))
-    ]  # a tuple of all is twice as large
+def _numbers(file: _Bounded, type: int, count: int, what: str) -> list[Any]:
+    if type not in NUMBERS:
+        raise BadWeights(f"{what} has values of type {type}, which GGUF does not have here")
+    number = struct.Struct(f"<{NUMBERS[type]}")
+    # A tuple of all values is twice as large.
+    return [value for (value,) in number.iter_unpack(file.take(count * number.size, what))]
 
 
 @dataclass(frozen=True)
@@ -178,7 +169,7 @@ def _declared(file: _Bounded) -> _Declared:
     name = file.name("a tensor's name")
     what = f"tensor {shown_names([name])}"
     if not 1 <= (dimensions := file.number("I", what)) <= MOST_DIMENSIONS:
-        raise _Corrupt(f"{what} has {dimensions:,} dimensions, 1 to {MOST_DIMENSIONS} are possible")
+        raise BadWeights(f"{what} has {dimensions:,} dimensions, 1 to {MOST_DIMENSIONS} are possible")
     sizes = tuple(file.number("Q", what) for _ in range(dimensions))
     return _Declared(name, sizes, file.number("I", what), file.number("Q", what))
 
@@ -186,40 +177,36 @@ def _declared(file: _Bounded) -> _Declared:
 def _alignment(metadata: Mapping[str, Any]) -> int:
     value = metadata.get("general.alignment", 32)
     if type(value) is not int or value < 1 or value & (value - 1):
-        raise _Corrupt(f"general.alignment is {shown(value)}, a power of two is needed")
+        raise BadWeights(f"general.alignment is {shown(value)}, a power of two is needed")
     return value
 
 
 def _placed(declared: list[_Declared], alignment: int, header: int, size: int) -> list[TensorPlace]:
     """Return the tensors with their places. header, size: bytes of the header and of the file."""
     start = -(-header // alignment) * alignment
-    places = [_place(one, start, size) for one in declared]
+    places = [_place(tensor, start, size) for tensor in declared]
     if len({place.name for place in places}) < len(places):
-        raise _Corrupt("two tensors have one name")
-    for one, other in pairwise(sorted(places, key=lambda place: place.start)):
-        if one.start + one.bytes > other.start:
-            raise _Corrupt(f"tensors {shown_names([one.name, other.name])} overlap")
+        raise BadWeights("two tensors have one name")
+    for place, following in pairwise(sorted(places, key=lambda place: place.start)):
+        if place.start + place.bytes > following.start:
+            raise BadWeights(f"tensors {shown_names([place.name, following.name])} overlap")
     return places
 
 
 def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    what, types = f"tensor {shown_names([tensor.name])}", dict(_types(GGMLQuantizationType))
+    what, types = f"tensor {shown_names([tensor.name])}", {int(type): type for type in GGMLQuantizationType}
     if tensor.type not in types:
-        raise _Unsupported(
+        raise UnsupportedModel(
             f"has {what} of type {tensor.type}, which the installed package `gguf` does not know; "
             "fetch another quantisation, such as Q8_0 or Q4_K_M"
         )
     block, block_bytes = GGML_QUANT_SIZES[types[tensor.type]]
     elements = math.prod(tensor.sizes)
     if not elements or tensor.sizes[0] % block:
-        raise _Corrupt(f"{what} has shape {shown(list(reversed(tensor.sizes)))}, rows of whole blocks are needed")
+        raise BadWeights(f"{what} has shape {shown(list(reversed(tensor.sizes)))}, rows of whole blocks are needed")
     length, first = elements // block * block_bytes, start + tensor.offset
     if first + length > size:
-        raise _Corrupt(f"{what} has {length:,} bytes from {first:,} on")
+        raise BadWeights(f"{what} has {length:,} bytes from {first:,} on")
     return TensorPlace(tensor.name, types[tensor.type], tuple(reversed(tensor.sizes)), first, length)
-
-
-def _types(kinds: Any) -> Iterator[tuple[int, Any]]:
-    return ((int(kind), kind) for kind in kinds)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringkv.base.errors import UnsupportedModel
-from ringkv.weights.gguf.fields import positive, short
+from ringkv.weights.gguf.fields import short
 from ringkv.weights.gguf.file import GGUF
 
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -20,42 +20,39 @@ ROPE_TENSORS = frozenset({ROPE_DIVISORS, *LONGROPE.values()})
 """Tensors that parameters in config.json replace."""
 
 
-def theta(gguf: GGUF, kind: str) -> float:
+def theta(gguf: GGUF) -> float:
     """Return the base of the rotary embedding."""
-    return gguf.decimal(f"{kind}.rope.freq_base", 10000.0)
+    return gguf.decimal(".rope.freq_base", 10000.0)
 
 
-def rope_scaling(gguf: GGUF, kind: str, head_dim: int) -> dict[str, Any] | None:
+def rope_scaling(gguf: GGUF, head_dim: int) -> dict[str, Any] | None:
     """Return rope_scaling of heads that rotate `head_dim` elements; None if there is no scaling."""
     if gguf.has(ROPE_DIVISORS):
-        divisors = np.concatenate(list(gguf.rows(ROPE_DIVISORS))).reshape(-1)
-        return _llama3_scaling(gguf, divisors, theta(gguf, kind), head_dim)
+        return _llama3_scaling(gguf, gguf.tensor(ROPE_DIVISORS).reshape(-1), theta(gguf), head_dim)
     if all(map(gguf.has, LONGROPE.values())):
-        return _longrope(gguf, kind)
-    scaling = gguf.text(f"{kind}.rope.scaling.type", "none")
+        return _longrope(gguf)
+    scaling = gguf.text(".rope.scaling.type", "none")
     if scaling in ("none", ""):
         return None
-    factor = gguf.decimal(f"{kind}.rope.scaling.factor", gguf.decimal(f"{kind}.rope.scale_linear", 0.0))
+    factor = gguf.decimal(".rope.scaling.factor", gguf.decimal(".rope.scale_linear", 0.0))
     if factor <= 0:
         return None
     common = {"rope_type": scaling, "factor": short(factor)}
-    return common | _yarn(gguf, kind, factor) if scaling == "yarn" else common
+    return common | _yarn(gguf, factor) if scaling == "yarn" else common
 
 
-def _longrope(gguf: GGUF, kind: str) -> dict[str, Any]:
-    prefix = f"{kind}.rope.scaling"
-    factors = {name: np.concatenate(list(gguf.rows(tensor))).reshape(-1) for name, tensor in LONGROPE.items()}
+def _longrope(gguf: GGUF) -> dict[str, Any]:
     fields = {
         "rope_type": "longrope",
-        "original_max_position_embeddings": positive(gguf, f"{prefix}.original_context_length"),
-        **{name: [short(value) for value in values] for name, values in factors.items()},
+        "original_max_position_embeddings": gguf.positive(".rope.scaling.original_context_length"),
+        **{name: [short(value) for value in gguf.tensor(tensor).reshape(-1)] for name, tensor in LONGROPE.items()},
     }
-    given = gguf.decimal(f"{prefix}.attn_factor", 0.0)  # 0: it follows from the two contexts
+    given = gguf.decimal(".rope.scaling.attn_factor", 0.0)  # 0: it follows from the two contexts
     return {**fields, "attention_factor": given} if given else fields
 
 
-def _yarn(gguf: GGUF, kind: str, factor: float) -> dict[str, Any]:
-    prefix = f"{kind}.rope.scaling"
+def _yarn(gguf: GGUF, factor: float) -> dict[str, Any]:
+    prefix = ".rope.scaling"
     fields: dict[str, Any] = {
         "original_max_position_embeddings": gguf.get(f"{prefix}.original_context_length"),
         "beta_fast": gguf.get(f"{prefix}.yarn_beta_fast"),

@@ -5,11 +5,8 @@ from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
-from ringkv.weights.gguf.fields import positive, short
+from ringkv.weights.gguf.fields import short
 from ringkv.weights.gguf.file import GGUF
-
-RouterSettings = Callable[[GGUF, str], dict[str, Any]]
-"""Returns the settings of a file from its keys' prefix. Raises UnsupportedModel or BadWeights."""
 
 SOFTMAX: Mapping[str, tuple[int, ...]] = {
     "expert_gating_func": (0, 1),
@@ -23,59 +20,59 @@ GROUPS_OF_V2, GROUPS_OF_V3 = {160: (8, 3)}, {256: (8, 4)}
 """Groups of experts and top groups, by the number of experts. Files made before October 2025 have neither."""
 
 
-def softmax(normalised: bool = True) -> RouterSettings:
+def softmax(normalised: bool = True) -> Callable[[GGUF], dict[str, Any]]:
     """Return the settings of a softmax over all experts. normalised: top-k weights add up to 1."""
 
-    def settings(gguf: GGUF, kind: str) -> dict[str, Any]:
-        check(gguf, kind, {**SOFTMAX, "expert_weights_norm": (normalised,)})
+    def settings(gguf: GGUF) -> dict[str, Any]:
+        check(gguf, {**SOFTMAX, "expert_weights_norm": (normalised,)})
         return {}
 
     return settings
 
 
-def softmax_of_chosen(gguf: GGUF, kind: str) -> dict[str, Any]:
+def softmax_of_chosen(gguf: GGUF) -> dict[str, Any]:
     """Return the settings of a softmax over the top-k experts alone."""
-    check(gguf, kind, {**SOFTMAX, "expert_gating_func": (0, 3), "expert_weights_norm": (True, False)})
+    check(gguf, {**SOFTMAX, "expert_gating_func": (0, 3), "expert_weights_norm": (True, False)})
     return {}
 
 
-def grouped(gguf: GGUF, kind: str) -> dict[str, Any]:
+def grouped(gguf: GGUF) -> dict[str, Any]:
     """Return the router of DeepSeek-V2, or of V3 if scores are sigmoids; the architecture is named after it."""
-    if gguf.get(f"{kind}.expert_gating_func") == SIGMOID:
+    if gguf.get(".expert_gating_func") == SIGMOID:
         v3 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"}
-        return {**corrected(gguf, kind), **v3}
-    check(gguf, kind, {"expert_gating_func": (0, 1), "expert_weights_norm": (False,)})
-    found = _grouped(gguf, kind, GROUPS_OF_V2)
-    return {**found, "topk_method": "group_limited_greedy" if found["n_group"] > 1 else "greedy"}
+        return {**corrected(gguf), **v3}
+    check(gguf, {"expert_gating_func": (0, 1), "expert_weights_norm": (False,)})
+    settings = _grouped(gguf, GROUPS_OF_V2)
+    return {**settings, "topk_method": "group_limited_greedy" if settings["n_group"] > 1 else "greedy"}
 
 
-def corrected(gguf: GGUF, kind: str) -> dict[str, Any]:
+def corrected(gguf: GGUF) -> dict[str, Any]:
     """Return DeepSeek-V3's router, which GLM-4.5 has, too."""
-    check(gguf, kind, {"expert_gating_func": (SIGMOID, 0)})
-    normalised = gguf.get(f"{kind}.expert_weights_norm", False)
-    return {**_grouped(gguf, kind, GROUPS_OF_V3), "norm_topk_prob": normalised}
+    check(gguf, {"expert_gating_func": (SIGMOID, 0)})
+    normalised = gguf.get(".expert_weights_norm", False)
+    return {**_grouped(gguf, GROUPS_OF_V3), "norm_topk_prob": normalised}
 
 
-def _grouped(gguf: GGUF, kind: str, left_out: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-    experts = positive(gguf, f"{kind}.expert_count")
+def _grouped(gguf: GGUF, left_out: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
+    experts = gguf.positive(".expert_count")
     groups, kept = left_out.get(experts, (1, 1))
     return {
         "n_routed_experts": experts,
-        "num_experts_per_tok": positive(gguf, f"{kind}.expert_used_count"),
-        "moe_intermediate_size": positive(gguf, f"{kind}.expert_feed_forward_length"),
-        "n_shared_experts": positive(gguf, f"{kind}.expert_shared_count"),
-        "first_k_dense_replace": gguf.number(f"{kind}.leading_dense_block_count", 0),
-        "routed_scaling_factor": short(gguf.decimal(f"{kind}.expert_weights_scale", 0.0)) or 1.0,  # 0: it has none
-        "n_group": gguf.number(f"{kind}.expert_group_count", groups) or 1,
-        "topk_group": gguf.number(f"{kind}.expert_group_used_count", kept) or 1,
+        "num_experts_per_tok": gguf.positive(".expert_used_count"),
+        "moe_intermediate_size": gguf.positive(".expert_feed_forward_length"),
+        "n_shared_experts": gguf.positive(".expert_shared_count"),
+        "first_k_dense_replace": gguf.number(".leading_dense_block_count", 0),
+        "routed_scaling_factor": short(gguf.decimal(".expert_weights_scale", 0.0)) or 1.0,  # 0: it has none
+        "n_group": gguf.number(".expert_group_count", groups) or 1,
+        "topk_group": gguf.number(".expert_group_used_count", kept) or 1,
     }
 
 
-def check(gguf: GGUF, kind: str, harmless: Mapping[str, tuple[Any, ...]]) -> None:
+def check(gguf: GGUF, harmless: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise UnsupportedModel for a key with another value than these; the first is the default."""
     for key, values in harmless.items():
-        if (value := gguf.get(f"{kind}.{key}", values[0])) not in values:
+        if (value := gguf.get(f".{key}", values[0])) not in values:
             raise UnsupportedModel(
-                f"{gguf.path} has {key} {shown(value)}, which ringkv does not have for {kind}; "
+                f"{gguf.path} has {key} {shown(value)}, which ringkv does not have for {gguf.architecture}; "
                 "fetch this model as safetensors"
             )

@@ -1,8 +1,8 @@
-"""Source: where a GGUF has a tensor of the Hugging Face layout, and how it is read in blocks of rows."""
+"""Where a GGUF has a tensor of the Hugging Face layout, and how it is read in blocks of rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,7 @@ from ringkv.base.shown import shown_names
 from ringkv.weights.gguf.file import GGUF
 from ringkv.weights.safetensors_writer import TensorSpec, to_bfloat16
 
-
-class Source(Protocol):
-    """One tensor of the Hugging Face layout."""
-
-    @property
-    def spec(self) -> TensorSpec:
-        """Its shape and its dtype in safetensors."""
-
-    def blocks(self, gguf: GGUF) -> Iterator[npt.NDArray[Any]]:
-        """Yield its elements as they are stored in its dtype, in row order. Raises BadWeights if one is not finite."""
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -33,19 +24,15 @@ class Rows:
     """
 
     name: str
-    shape: tuple[int, ...]  # in Hugging Face layout
+    spec: TensorSpec  # in Hugging Face layout
     expert: int | None = None
-    dtype: str = "BF16"
     heads: int | None = None
     shift: float = 0.0
 
-    @property
-    def spec(self) -> TensorSpec:
-        return TensorSpec(self.shape, self.dtype)
-
-    def blocks(self, gguf: GGUF) -> Iterator[npt.NDArray[Any]]:
+    def blocks(self, gguf: GGUF) -> Iterator[Array]:
+        """Yield its elements as they are stored in its dtype, in row order. Raises BadWeights if one is not finite."""
         for values in gguf.rows(self.name, self.order(gguf), expert=self.expert):
-            yield stored(values - np.float32(self.shift) if self.shift else values, self.dtype)
+            yield stored(values - np.float32(self.shift) if self.shift else values, self.spec.dtype)
 
     def order(self, gguf: GGUF) -> npt.NDArray[np.intp] | None:
         """Return the GGUF's row for each row; None if they are in order.
@@ -58,7 +45,18 @@ class Rows:
         return rows.reshape(self.heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
-def stored(values: npt.NDArray[np.float32], dtype: str = "BF16") -> npt.NDArray[Any]:
+@dataclass(frozen=True)
+class Merged:
+    """A tensor that the GGUF has in several. blocks: as of `Rows`."""
+
+    spec: TensorSpec
+    blocks: Callable[[GGUF], Iterator[Array]]
+
+
+Source = Rows | Merged
+
+
+def stored(values: npt.NDArray[np.float32], dtype: str = "BF16") -> Array:
     """Return values as safetensors stores them: "F32", or "BF16" as its bits."""
     return values.astype("<f4") if dtype == "F32" else to_bfloat16(values)
 

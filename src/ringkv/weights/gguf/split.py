@@ -47,12 +47,12 @@ def headers(first: Path, header: Header, number: int, count: int) -> Mapping[Pat
         raise BadWeights(
             f"{len(absent)} of the {count} parts of {first} are missing: {shown_names(absent)}; fetch them"
         )
-    found = {first: header, **{path: read_header(path) for path in paths[1:]}}
-    for at, (path, one) in enumerate(found.items()):
-        if (one.metadata.get("split.no"), one.metadata.get("split.count")) != (at, count):
-            raise BadWeights(f"{path} is not part {at + 1} of {count}, as its name says; fetch it again")
-    _check_tensors(first, header.metadata, list(found.values()))
-    return found
+    parts = {first: header, **{path: read_header(path) for path in paths[1:]}}
+    for index, (path, part) in enumerate(parts.items()):
+        if (part.metadata.get("split.no"), part.metadata.get("split.count")) != (index, count):
+            raise BadWeights(f"{path} is not part {index + 1} of {count}, as its name says; fetch it again")
+    _check_tensors(first, header.metadata, list(parts.values()))
+    return parts
 
 
 def _check_tensors(first: Path, metadata: Mapping[str, Any], parts: list[Header]) -> None:
