@@ -41,7 +41,7 @@ def test_windows_are_whole_and_a_text_without_one_is_refused(monkeypatch: pytest
 def test_the_cost_of_fewer_bits_is_reported_if_16_bits_were_measured_before(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"bf16": 2.0, "int8": 2.0, "int4": log(2) + 2.0}
     monkeypatch.setattr(module, "windows", lambda *words: [])
-    monkeypatch.setattr(module, "parameters", lambda config: 8)
+    monkeypatch.setattr(module.Shape, "of", lambda config, name: SimpleNamespace(parameters=8))
     monkeypatch.setattr(module, "load_config", lambda folder: None)
     monkeypatch.setattr(module, "locate", lambda model: None)
     monkeypatch.setattr(module, "SIDES", {"ringkv": lambda model, weights, *words: (16, [losses[weights]])})

@@ -1,4 +1,4 @@
 """`ringkv bench` and `ringkv profile`: full attention beside a compressed cache, and where the time of a step goes.
 
-Others import `compare`, `pair`, `probe`, `profile` and `round`.
+Others import `compare`, `pair`, `profile` and `round`.
 """

@@ -110,12 +110,12 @@ def _read(path: Path) -> HeadProfile | None:
     """Return None for a file that is missing or is not a profile."""
     try:
         raw = read_object(path)
-        scores = tuple(tuple(tuple(map(float, layer)) for layer in part) for part in raw["scores"])
+        scores = tuple(tuple(map(tuple, part)) for part in raw["scores"])
+        are_scores = all(0 <= score < float("inf") for part in scores for layer in part for score in layer)
         profile = HeadProfile(str(raw["text"]), int(raw["parts"]), scores, str(raw.get("model", "")))
     except (BadWeights, KeyError, TypeError, ValueError):
         return None
     has_same_heads = len({tuple(map(len, part)) for part in scores}) <= 1
-    are_scores = all(0 <= score < float("inf") for part in scores for layer in part for score in layer)
     return profile if has_same_heads and are_scores else None
 
 

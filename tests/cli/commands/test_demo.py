@@ -26,7 +26,7 @@ def long_dir(model_dir: Path, tmp_path: Path) -> Path:
 def test_the_demo_asks_for_each_fact_under_each_cache_and_counts_what_was_found(
     cli: Cli, long_dir: Path, entry: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Needle, "is_in", lambda needle, answer: needle.kind == "number")
+    monkeypatch.setattr(Needle, "is_in", lambda needle, answer: needle.name == "number")
     result = cli("demo", "--model", long_dir, *SMALL, "--tokens", "2000")
     assert result.status == 0
     assert "tokens of Python's manual, with one of 3 facts" in result.out
