@@ -160,7 +160,12 @@ def _serve(connection: Connection, ahead: AheadOfTime, prepare: Callable[[], obj
     prepare()
     with torch.inference_mode(), suppress(EOFError, OSError):  # the engine has ended
         while True:
-            connection.send(_fault(ahead, *connection.recv()))
+            (name, function, shapes), fault = connection.recv(), None
+            try:
+                ahead.make(name, function, [shape.empty() for shape in shapes])
+            except Exception as error:
+                fault = in_short(error)
+            connection.send(fault)
 
 
 def _lock_in_process() -> None:
@@ -169,12 +174,3 @@ def _lock_in_process() -> None:
         from tqdm import tqdm  # type: ignore[import-untyped]
 
         tqdm.set_lock(RLock())
-
-
-def _fault(ahead: AheadOfTime, name: str, function: StaticFunction, shapes: Sequence[_Shape]) -> str | None:
-    """Compile a graph and return None, or why it cannot be compiled."""
-    try:
-        ahead.make(name, function, [shape.empty() for shape in shapes])
-    except Exception as error:
-        return in_short(error)
-    return None

@@ -40,8 +40,8 @@ class Communicator(Protocol):
         """Return this rank's rows of all ranks' x [N, its width] side by side: float32 [N / ranks, all widths]."""
         ...
 
-    def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
-        """Return this rank's `own` columns of all ranks' x [N / ranks, all widths]: float32 [N, own]."""
+    def rows_to_columns(self, x: Tensor, widths: Sequence[int], width: int) -> Tensor:
+        """Return this rank's `width` columns of all ranks' x [N / ranks, all widths]: float32 [N, width]."""
         ...
 
 
@@ -99,9 +99,9 @@ def columns_to_rows(x: Tensor, widths: Sequence[int], exchange: Exchange) -> Ten
     return x if exchange == "none" else _OPERATORS[exchange]["columns_to_rows"](x, list(widths))
 
 
-def rows_to_columns(x: Tensor, widths: Sequence[int], own: int, exchange: Exchange) -> Tensor:
-    """Return this rank's `own` columns of all ranks' rows x [N / ranks, all widths]: float32 [N, own]."""
-    return x if exchange == "none" else _OPERATORS[exchange]["rows_to_columns"](x, list(widths), own)
+def rows_to_columns(x: Tensor, widths: Sequence[int], width: int, exchange: Exchange) -> Tensor:
+    """Return this rank's `width` columns of all ranks' rows x [N / ranks, all widths]: float32 [N, width]."""
+    return x if exchange == "none" else _OPERATORS[exchange]["rows_to_columns"](x, list(widths), width)
 
 
 _SHAPES: Mapping[str, Callable[..., tuple[int, ...]]] = {
@@ -109,7 +109,7 @@ _SHAPES: Mapping[str, Callable[..., tuple[int, ...]]] = {
     "all_max": lambda x: x.shape,
     "all_gather": lambda x, widths: (x.shape[0], sum(widths)),
     "columns_to_rows": lambda x, widths: (x.shape[0] // len(widths), sum(widths)),
-    "rows_to_columns": lambda x, widths, own: (x.shape[0] * len(widths), own),
+    "rows_to_columns": lambda x, widths, width: (x.shape[0] * len(widths), width),
 }
 """The shapes of what operators return."""
 

@@ -84,7 +84,7 @@ for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"all_max{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_gather{_suffix}(Tensor x, int[] widths) -> Tensor")
     LIBRARY.define(f"columns_to_rows{_suffix}(Tensor x, int[] widths) -> Tensor")
-    LIBRARY.define(f"rows_to_columns{_suffix}(Tensor x, int[] widths, int own) -> Tensor")
+    LIBRARY.define(f"rows_to_columns{_suffix}(Tensor x, int[] widths, int width) -> Tensor")
 LIBRARY.define("connect_ranks(int descriptor, int rank, int count, int floats, float seconds) -> ()")
 LIBRARY.define("fail_rank(int rank) -> ()")
 

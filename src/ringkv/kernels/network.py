@@ -55,10 +55,10 @@ class Network:
         parts = _exchanged(given, [rows * x.shape[1]] * self._count, [rows * width for width in widths])
         return torch.cat([part.view(rows, -1) for part in parts], 1)
 
-    def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
+    def rows_to_columns(self, x: Tensor, widths: Sequence[int], width: int) -> Tensor:
         given = torch.cat([part.flatten() for part in x.float().split(list(widths), 1)])
-        parts = _exchanged(given, [len(x) * width for width in widths], [len(x) * own] * self._count)
-        return torch.stack([part.view(len(x), own) for part in parts], 1).flatten(0, 1)
+        parts = _exchanged(given, [len(x) * sent for sent in widths], [len(x) * width] * self._count)
+        return torch.stack([part.view(len(x), width) for part in parts], 1).flatten(0, 1)
 
 
 def _exchanged(given: Tensor, sent: list[int], received: list[int]) -> Sequence[Tensor]:

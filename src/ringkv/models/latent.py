@@ -57,9 +57,14 @@ class LatentAttention:
         rows = {**first, "kv_a_proj_with_mqa": self.rank + self.rope}
         latents = parts(module, rows, heads=(Heads(1 if self.query_rank else self.heads), Heads(1)))
         output = parts(module, {"o_proj": self.hidden}, heads=(Heads(self.heads),))
+        queries: Declared = {}
+        if self.query_rank:
+            query = parts(module, {"q_b_proj": self.query}, heads=(Heads(self.heads),))
+            norm = vector(f"{module}.q_a_layernorm.weight", self.query_rank)
+            queries = {"query_norm": norm, **linear("query", query, self.query_rank, False, 0, "matrix")}
         return {
             **linear("latents", latents, self.hidden, self.bias, 0, "matrix"),
-            **self._queries(module),
+            **queries,
             "latent_norm": vector(f"{module}.kv_a_layernorm.weight", self.rank),
             "key_up": Weight(tuple(self._heads(module, 0, self.nope)), "transposed", "matrices", self.heads),
             "value_up": Weight(tuple(self._heads(module, self.nope, self.value)), "by_head", "matrices", self.heads),
@@ -71,15 +76,6 @@ class LatentAttention:
         every = (Rank(index, rank.count) for index in range(rank.count))
         shares = tuple(len(part.heads(self.heads)) for part in every) if parallel == "slots" else ()
         return replace(self, heads=len(rank.heads(self.heads)), shares=shares)
-
-    def _queries(self, module: str) -> Declared:
-        if not self.query_rank:
-            return {}
-        query = parts(module, {"q_b_proj": self.query}, heads=(Heads(self.heads),))
-        return {
-            "query_norm": vector(f"{module}.q_a_layernorm.weight", self.query_rank),
-            **linear("query", query, self.query_rank, False, 0, "matrix"),
-        }
 
     def _heads(self, module: str, first: int, size: int) -> Iterator[CheckpointTensor]:
         """Yield each head's rows of the matrix from latents to keys and values."""

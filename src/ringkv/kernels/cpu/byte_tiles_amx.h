@@ -75,10 +75,10 @@ class ByteTiles {
   // c (+)= sums of `rows` rows with one panel, scaled.
   static void scale(const RowGroup& x, int64_t rows, const Sum& sums, const float* scales, float* c, bool add) {
     for (int64_t m = 0; m < rows; ++m, c += kNR) {
-      const __m512i whole = _mm512_add_epi32(_mm512_load_si512(sums.of[m]), _mm512_set1_epi32(x.correction[m]));
+      const __m512i corrected = _mm512_add_epi32(_mm512_load_si512(sums.of[m]), _mm512_set1_epi32(x.correction[m]));
       __m512 by = _mm512_set1_ps(x.scale[m]);
       if constexpr (kScaled) by = _mm512_mul_ps(by, _mm512_loadu_ps(scales));
-      const __m512 sum = _mm512_cvtepi32_ps(whole);
+      const __m512 sum = _mm512_cvtepi32_ps(corrected);
       _mm512_storeu_ps(c, add ? _mm512_fmadd_ps(sum, by, _mm512_loadu_ps(c)) : _mm512_mul_ps(sum, by));
     }
   }

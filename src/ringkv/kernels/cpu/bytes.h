@@ -36,9 +36,10 @@ void multiply_bytes(const LeftOperand& x, const uint8_t* first, const uint8_t* s
       const TwoRows left = widened(left_at), right = widened(right_at);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
-        const __m512bh one = broadcast_pair(rows + m * x.row + k), next = broadcast_pair(rows + m * x.row + k + 2);
-        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left.first, one);
-        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right.first, one);
+        const BF16* at = rows + m * x.row + k;
+        const __m512bh pair = broadcast_pair(at), next = broadcast_pair(at + 2);
+        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left.first, pair);
+        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right.first, pair);
         sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left.second, next);
         sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right.second, next);
       }

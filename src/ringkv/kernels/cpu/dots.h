@@ -68,7 +68,7 @@ struct ByteDots {
   static constexpr int kVectors = 1, kRows = 4;
   static V all(int32_t value) {
     V result;
-    for (int32_t& one : result.of) one = value;
+    for (int32_t& lane : result.of) lane = value;
     return result;
   }
   static V load(const uint8_t* at) {

@@ -41,10 +41,10 @@ struct Sorted {
 
   // Returns the experts that some row has chosen.
   std::vector<int64_t> chosen() const {
-    std::vector<int64_t> found;
+    std::vector<int64_t> experts;
     for (size_t expert = 0; expert + 1 < first.size(); ++expert)
-      if (first[expert] < first[expert + 1]) found.push_back(int64_t(expert));
-    return found;
+      if (first[expert] < first[expert + 1]) experts.push_back(int64_t(expert));
+    return experts;
   }
 };
 
@@ -58,8 +58,8 @@ void add_up(const Sorted& sorted, const float* out, const float* weights, const 
       for (int64_t k = row * each; k < (row + 1) * each; ++k) {
         if (sorted.place[k] == Sorted::kElsewhere) continue;
         const Vec weight(weights[k]);
-        const TwoVectors one = read(out + sorted.place[k] * hidden + i);
-        sum = {at::vec::fmadd(weight, one.low, sum.low), at::vec::fmadd(weight, one.high, sum.high)};
+        const TwoVectors part = read(out + sorted.place[k] * hidden + i);
+        sum = {at::vec::fmadd(weight, part.low, sum.low), at::vec::fmadd(weight, part.high, sum.high)};
       }
       write(y + row * hidden + i, sum, n);
     }
@@ -81,7 +81,7 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
   auto out = at::empty({rows * each, hidden}, x.options().dtype(at::kFloat));
   auto y = at::empty({rows, hidden}, x.options());
   const auto second = product_of(between, down, down_bias, {}, 0., 0.);
-  const auto chosen_ones = sorted.chosen();
+  const auto chosen_experts = sorted.chosen();
   const auto part = [&](auto storage, Product p, int64_t expert) {
     p.panels /= count, p.all_rows = rows, p.rows = sorted.first[expert + 1] - sorted.first[expert];
     if (p.bias) p.bias += expert * p.panels * kTileN;
@@ -111,13 +111,13 @@ at::Tensor experts(const at::Tensor& x, const at::Tensor& chosen, const at::Tens
     multiply_first(expert);
     multiply_second(expert);
   };
-  const int64_t threads = at::get_num_threads(), last = int64_t(chosen_ones.size());
-  const int64_t whole = last / threads * threads;  // experts of one thread each; all threads share the others
+  const int64_t threads = at::get_num_threads(), last = int64_t(chosen_experts.size());
+  const int64_t alone = last / threads * threads;  // experts of one thread each; all threads share the others
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, whole ? threads : 0, 1, [&](int64_t, int64_t) {
-    for (int64_t i; (i = next++) < whole;) run(chosen_ones[i]);
+  at::parallel_for(0, alone ? threads : 0, 1, [&](int64_t, int64_t) {
+    for (int64_t i; (i = next++) < alone;) run(chosen_experts[i]);
   });
-  for (int64_t i = whole; i < last; ++i) run(chosen_ones[i]);
+  for (int64_t i = alone; i < last; ++i) run(chosen_experts[i]);
   at::parallel_for(0, rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
     add_up(sorted, out.const_data_ptr<float>(), weights.const_data_ptr<float>(), residual.const_data_ptr<BF16>(), each,
            hidden, begin, end, y.data_ptr<BF16>());

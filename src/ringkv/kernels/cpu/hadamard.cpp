@@ -48,12 +48,12 @@ void one_round(float* x, int64_t count, int64_t half) {
 // What each element of a row is multiplied by: the Rudin-Shapiro sequence over the blocks, normalised.
 std::vector<float> factors(int64_t width, int64_t block, int64_t stride) {
   const float by = 1.f / std::sqrt(float(block));
-  std::vector<float> found(width);
+  std::vector<float> result(width);
   for (int64_t i = 0; i < width; ++i) {
     const uint64_t at = i / stride % block;
-    found[i] = std::popcount(at & at >> 1) % 2 ? -by : by;
+    result[i] = std::popcount(at & at >> 1) % 2 ? -by : by;
   }
-  return found;
+  return result;
 }
 
 at::Tensor hadamard(const at::Tensor& given, int64_t block, int64_t stride) {

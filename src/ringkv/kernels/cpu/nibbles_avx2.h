@@ -53,7 +53,7 @@ void multiply_nibbles(const uint8_t* block, const NibbleRows& x, int64_t first, 
     for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const auto of = [&](const Duplicated* one) { return i % 2 ? one[i / 2].high : one[i / 2].low; };
+        const auto of = [&](const Duplicated* factors) { return i % 2 ? factors[i / 2].high : factors[i / 2].low; };
         const __m256 plus = _mm256_fmadd_ps(of(scales.minimum), broadcast2(x.sums(k, first + m)), totals[m][i]);
         totals[m][i] = _mm256_fmadd_ps(of(scales.scale), block_sums[m][i], plus);
       }

@@ -198,8 +198,8 @@ template <typename Storage, typename Epilogue>
 void product(const Product& p, const Epilogue& epilogue) {
   if constexpr (requires { typename Storage::Stored; })
     if (p.all_rows <= FewRows<typename Storage::Stored>::kMost) return product<typename Storage::Stored>(p, epilogue);
-  const int64_t pairs = (p.panels + 1) / 2, most = kQuantisesRows<Storage> || p.k_size <= kUnsplitK ? 2 * kMC : kMC;
-  const int64_t mc = std::min(p.rows, most);
+  const int64_t pairs = (p.panels + 1) / 2, limit = kQuantisesRows<Storage> || p.k_size <= kUnsplitK ? 2 * kMC : kMC;
+  const int64_t mc = std::min(p.rows, limit);
   const typename Operands<Storage>::Left x(p, mc);
 #pragma omp parallel num_threads(at::in_parallel_region() ? 1 : at::get_num_threads())
   {

@@ -134,12 +134,12 @@ class Ranks {
   }
 
   void sleep(Barrier& barrier, uint64_t goal) const {
-    const timespec most{0, kSleep};
+    const timespec timeout{0, kSleep};
     const auto began = std::chrono::steady_clock::now();
     ++barrier.sleepers;
     for (uint32_t seen = barrier.open; !is_open(barrier, goal); seen = barrier.open) {
       check(std::chrono::steady_clock::now() - began);
-      futex(barrier, FUTEX_WAIT, seen, &most);
+      futex(barrier, FUTEX_WAIT, seen, &timeout);
     }
     --barrier.sleepers;
   }
@@ -193,14 +193,14 @@ int64_t before(at::IntArrayRef widths, int64_t rank) {
 
 at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
   const auto x = given.to(at::kFloat).contiguous();
-  const int64_t own = x.size(1), widest = *std::max_element(widths.begin(), widths.end());
+  const int64_t width = x.size(1), widest = *std::max_element(widths.begin(), widths.end());
   TORCH_CHECK(int64_t(widths.size()) == connected().count() && widest <= connected().floats(),
               "all_gather: ", widths.size(), " ranks of up to ", widest, " elements do not fit");
   const int64_t step = connected().floats() / widest, total = before(widths, connected().count());
   auto y = at::empty({x.size(0), total}, x.options());
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
-    connected().exchange(x.const_data_ptr<float>() + from * own, rows * own);
+    connected().exchange(x.const_data_ptr<float>() + from * width, rows * width);
     float* to = y.data_ptr<float>() + from * total;
     for (int64_t rank = 0; rank < connected().count(); to += widths[rank++])
       for (int64_t row = 0; row < rows; ++row)
@@ -219,7 +219,7 @@ int64_t fitting_rows(int64_t width, int64_t unit) {
 // Writes x [N, own width]; reads this rank's rows, one in `count`, from the areas of all.
 at::Tensor columns_to_rows(const at::Tensor& given, at::IntArrayRef widths) {
   const auto x = given.to(at::kFloat).contiguous();
-  const int64_t count = connected().count(), own = x.size(1), total = before(widths, count);
+  const int64_t count = connected().count(), width = x.size(1), total = before(widths, count);
   TORCH_CHECK(int64_t(widths.size()) == count && x.size(0) % count == 0, "columns_to_rows: ", x.size(0), " rows and ",
               widths.size(), " widths for ", count, " ranks");
   const int64_t step = fitting_rows(*std::max_element(widths.begin(), widths.end()), count);
@@ -227,7 +227,7 @@ at::Tensor columns_to_rows(const at::Tensor& given, at::IntArrayRef widths) {
   float* to = y.data_ptr<float>();
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
-    connected().exchange(x.const_data_ptr<float>() + from * own, rows * own);
+    connected().exchange(x.const_data_ptr<float>() + from * width, rows * width);
     for (int64_t row = connected().rank(); row < rows; row += count)
       for (int64_t rank = 0; rank < count; to += widths[rank++])
         std::memcpy(to, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
@@ -236,20 +236,20 @@ at::Tensor columns_to_rows(const at::Tensor& given, at::IntArrayRef widths) {
 }
 
 // Writes this rank's rows x [N / count, all widths]; reads its columns from the areas of all, a row of each in turn.
-at::Tensor rows_to_columns(const at::Tensor& given, at::IntArrayRef widths, int64_t own) {
+at::Tensor rows_to_columns(const at::Tensor& given, at::IntArrayRef widths, int64_t width) {
   const auto x = given.to(at::kFloat).contiguous();
   const int64_t count = connected().count(), total = before(widths, count), first = before(widths, connected().rank());
-  TORCH_CHECK(x.size(1) == total && widths[connected().rank()] == own, "rows_to_columns: rows of ", x.size(1),
-              " elements, of which rank ", connected().rank(), " takes ", own, ", do not have the widths that are given");
+  TORCH_CHECK(x.size(1) == total && widths[connected().rank()] == width, "rows_to_columns: rows of ", x.size(1),
+              " elements, of which rank ", connected().rank(), " takes ", width, ", do not have the given widths");
   const int64_t step = fitting_rows(total, 1);
-  auto y = at::empty({x.size(0) * count, own}, x.options());
+  auto y = at::empty({x.size(0) * count, width}, x.options());
   float* to = y.data_ptr<float>();
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
     connected().exchange(x.const_data_ptr<float>() + from * total, rows * total);
     for (int64_t row = 0; row < rows; ++row)
-      for (int64_t rank = 0; rank < count; ++rank, to += own)
-        std::memcpy(to, connected().area(rank) + row * total + first, own * sizeof(float));
+      for (int64_t rank = 0; rank < count; ++rank, to += width)
+        std::memcpy(to, connected().area(rank) + row * total + first, width * sizeof(float));
   }
   return y;
 }

@@ -67,9 +67,9 @@ void rotate_block(const StoredGroups<kMinimums>&, const uint8_t* block, BlockFlo
       }
     const Vec part(1.f / kRotation), first = Storage::scale(block, 0, out) * part;
     const Vec second = Storage::scale(block, 1, out) * part;
-    Vec most = Vec::loadu(largest + out);
+    Vec magnitudes = Vec::loadu(largest + out);
     const auto write = [&](int64_t k, Vec weight) {
-      most = at::vec::maximum(most, weight.abs());
+      magnitudes = at::vec::maximum(magnitudes, weight.abs());
       weight.store(to[k] + out);
     };
     const auto write_both = [&](int64_t k, Vec of_first, Vec of_second) {
@@ -82,7 +82,7 @@ void rotate_block(const StoredGroups<kMinimums>&, const uint8_t* block, BlockFlo
       write_both(2 * i, pairs[i].sums(), pairs[i + kHalf].sums());
       write_both(2 * i + 1, pairs[i].differences(), pairs[i + kHalf].differences());
     }
-    most.store(largest + out);
+    magnitudes.store(largest + out);
   }
 }
 

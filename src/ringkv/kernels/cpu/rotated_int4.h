@@ -54,15 +54,15 @@ inline void rotate_block(const uint8_t* block, BlockFloats& to, float (&largest)
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
   };
   const __m512 scale = _mm512_mul_ps(load(block), _mm512_set1_ps(1.f / kRotation));
-  __m512 minimum = load(block + kTileN * sizeof(c10::Half)), most = _mm512_loadu_ps(largest);
+  __m512 minimum = load(block + kTileN * sizeof(c10::Half)), magnitudes = _mm512_loadu_ps(largest);
 #pragma GCC unroll 32
   for (int64_t k = 0; k < kTileK; ++k) {
     const __m512 weight = _mm512_fmadd_ps(q[k], scale, minimum);
     minimum = _mm512_setzero_ps();
-    most = _mm512_max_ps(most, _mm512_abs_ps(weight));
+    magnitudes = _mm512_max_ps(magnitudes, _mm512_abs_ps(weight));
     _mm512_store_ps(to[k], weight);
   }
-  _mm512_storeu_ps(largest, most);
+  _mm512_storeu_ps(largest, magnitudes);
 }
 
 // Rounds weights times `by` to int8, and writes their quads.

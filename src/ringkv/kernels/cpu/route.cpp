@@ -42,10 +42,10 @@ float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 void score(const Settings& s, const float* logits, std::vector<float>& scores) {
   std::copy_n(logits, s.experts, scores.begin());
   std::fill(scores.begin() + s.experts, scores.end(), kLowest);
-  const Vec one(1.f), top(s.is_sigmoid ? 0.f : *std::max_element(scores.begin(), scores.end()));
+  const Vec unit(1.f), top(s.is_sigmoid ? 0.f : *std::max_element(scores.begin(), scores.end()));
   for (size_t i = 0; i < scores.size(); i += Vec::size()) {
     const Vec x = Vec::loadu(scores.data() + i);
-    (s.is_sigmoid ? one / (one + x.neg().exp()) : (x - top).exp()).store(scores.data() + i);
+    (s.is_sigmoid ? unit / (unit + x.neg().exp()) : (x - top).exp()).store(scores.data() + i);
   }
   if (s.is_sigmoid) return;
   const float sum = std::accumulate(scores.begin(), scores.begin() + s.experts, 0.f);
@@ -97,19 +97,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> route(const at::Tensor& logits,
               "route: shapes or dtypes do not match");
   const Settings s{experts, chosen, is_sigmoid, normalised, float(scale), groups, kept_groups, best};
   const int64_t rows = logits.size(0);
-  auto found = at::empty({rows, chosen}, logits.options().dtype(at::kLong));
+  auto indices = at::empty({rows, chosen}, logits.options().dtype(at::kLong));
   auto weights = at::empty({rows, chosen}, logits.options()), gated = at::empty({rows, gates}, logits.options());
   const float* added = correction ? correction->const_data_ptr<float>() : nullptr;
   at::parallel_for(0, rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
     RowBuffers buffers(s);
     for (int64_t row = begin; row < end; ++row) {
       const float* at = logits.const_data_ptr<float>() + row * logits.stride(0);
-      route_row(s, at, added, buffers, found.data_ptr<int64_t>() + row * chosen,
+      route_row(s, at, added, buffers, indices.data_ptr<int64_t>() + row * chosen,
                 weights.data_ptr<float>() + row * chosen);
       for (int64_t i = 0; i < gates; ++i) gated.data_ptr<float>()[row * gates + i] = sigmoid(at[experts + i]);
     }
   });
-  return {found, weights, gated};
+  return {indices, weights, gated};
 }
 
 }  // namespace

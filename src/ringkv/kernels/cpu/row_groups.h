@@ -56,10 +56,10 @@ class RotatedGroup {
 
   // Magnitudes have the order of their bits, and those of NaNs are the largest.
   float largest() const {
-    __m512i most = _mm512_setzero_si512();
-    for (const __m512& one : of_)
-      most = _mm512_max_epi32(most, _mm512_and_si512((__m512i)one, _mm512_set1_epi32(0x7fffffff)));
-    return std::bit_cast<float>(_mm512_reduce_max_epi32(most));
+    __m512i bits = _mm512_setzero_si512();
+    for (const __m512& vector : of_)
+      bits = _mm512_max_epi32(bits, _mm512_and_si512((__m512i)vector, _mm512_set1_epi32(0x7fffffff)));
+    return std::bit_cast<float>(_mm512_reduce_max_epi32(bits));
   }
 
   // to[0..kGroup) = the elements times `by`, rounded to nearest even. Returns their sum.
@@ -106,9 +106,9 @@ class RotatedGroup {
         }
   }
   float largest() const {
-    uint32_t most = 0;
-    for (float one : of_) most = std::max(most, std::bit_cast<uint32_t>(one) & 0x7fffffff);
-    return std::bit_cast<float>(most);
+    uint32_t bits = 0;
+    for (float element : of_) bits = std::max(bits, std::bit_cast<uint32_t>(element) & 0x7fffffff);
+    return std::bit_cast<float>(bits);
   }
   int32_t round(float by, int8_t* to) const {
     int32_t sum = 0;

@@ -94,38 +94,38 @@ class RowLogits {
   float top() const { return top_; }
   int64_t top_token() const {
     const int64_t block = std::find(peaks_, peaks_ + blocks(), top_) - peaks_;
-    Block own;
-    const float* x = read(block, own);
+    Block buffer;
+    const float* x = read(block, buffer);
     return block * kBlock + (std::find(x, x + kBlock - 1, top_) - x);
   }
 
   float at(int64_t token) const {
-    Block own;
-    return read(token / kBlock, own)[token % kBlock];
+    Block buffer;
+    return read(token / kBlock, buffer)[token % kBlock];
   }
 
   // Returns the highest logit of a block.
   float peak(int64_t block) const { return peaks_[block]; }
   const float* peaks() const { return peaks_; }
 
-  // Returns the logits of a block, kForbidden beyond the vocabulary: in the model's memory, or computed into `own`.
-  const float* read(int64_t block, Block& own) const {
+  // Returns the logits of a block, kForbidden beyond the vocabulary: in the model's memory, or computed into `buffer`.
+  const float* read(int64_t block, Block& buffer) const {
     const int64_t first = block * kBlock, count = std::min(kBlock, vocab_ - first);
     const uint64_t mask = adjustments_.mask(first, vocab_);
     if (count == kBlock && mask == ~uint64_t(0) && !adjustments_.has_amounts()) return logits_ + first;
-    std::copy_n(logits_ + first, count, own.data());
-    std::fill(own.begin() + count, own.end(), kForbidden);
-    for (int64_t i = 0; i < kBlock; ++i) own[i] = mask >> i & 1 ? own[i] : kForbidden;
+    std::copy_n(logits_ + first, count, buffer.data());
+    std::fill(buffer.begin() + count, buffer.end(), kForbidden);
+    for (int64_t i = 0; i < kBlock; ++i) buffer[i] = mask >> i & 1 ? buffer[i] : kForbidden;
     if (count == kBlock)
-      adjustments_.apply(own.data(), first, std::integral_constant<int64_t, kBlock>());
+      adjustments_.apply(buffer.data(), first, std::integral_constant<int64_t, kBlock>());
     else
-      adjustments_.apply(own.data(), first, count);
-    return own.data();
+      adjustments_.apply(buffer.data(), first, count);
+    return buffer.data();
   }
 
  private:
   void scan() {
-    Block own;
+    Block buffer;
     Vec high(kForbidden);
     for (int64_t block = 0; block < blocks(); ++block) {
       const int64_t first = block * kBlock, count = std::min(kBlock, vocab_ - first);
@@ -133,7 +133,7 @@ class RowLogits {
       high = at::vec::maximum(high, Vec(model));
       peaks_[block] = adjustments_.none()                        ? model
                       : adjustments_.mask(first, vocab_) == 0 ? kForbidden
-                                                                 : highest(read(block, own));
+                                                                 : highest(read(block, buffer));
     }
     float all[kLanes];
     high.store(all);

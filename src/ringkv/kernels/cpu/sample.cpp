@@ -44,17 +44,17 @@ struct Winner {
 int64_t sample_warm(const RowLogits& row, float temperature, const Noise& noise, Rank limit) {
   const int64_t top = row.top_token();
   Winner winner{top, row.top() / temperature + noise(top)};
-  Block own;
+  Block buffer;
   uint32_t bits[kBlock];
   for (int64_t block = 0; block < row.blocks(); ++block) {
     const float high = row.peak(block) / temperature;
     if (row.peak(block) < limit.logit || high + kMostNoise < winner.value) continue;
     const int64_t first = block * kBlock, stop = std::min(kBlock, row.vocab() - first);
-    const uint32_t most = noise.bits<kBlock>(first, bits);
+    const uint32_t largest = noise.bits<kBlock>(first, bits);
     const double slack = 1e-3 + 1e-6 * std::abs(double(winner.value));  // for rounding
     const uint32_t least = Noise::at_least(double(winner.value) - high - slack);
-    if (most < least) continue;
-    const float* x = row.read(block, own);
+    if (largest < least) continue;
+    const float* x = row.read(block, buffer);
     for (int64_t i = 0; i < stop; ++i)
       if (bits[i] >= least && Rank{x[i], first + i} < limit)
         winner.offer(first + i, x[i] / temperature + Noise::of(bits[i]));
@@ -73,15 +73,15 @@ struct Rows {
   int64_t vocab;
 
   int64_t sample(int64_t row) const {
-    const RowLogits own(logits + row * vocab, vocab, adjustments(row));
-    if (!std::isfinite(own.model_top())) return kBad;
+    const RowLogits adjusted(logits + row * vocab, vocab, adjustments(row));
+    if (!std::isfinite(adjusted.model_top())) return kBad;
     if (forced[row] >= 0) return forced[row];
-    if (temperature[row] == 0 || own.top() == kForbidden) return own.top_token();
-    const Truncated kept(own, truncation(row));
+    if (temperature[row] == 0 || adjusted.top() == kForbidden) return adjusted.top_token();
+    const Truncated kept(adjusted, truncation(row));
     const Noise noise(seed[row], position[row]);
     for (Rank limit = kept.limit();;) {
-      const int64_t token = sample_warm(own, temperature[row], noise, limit);
-      limit = {own.at(token), token};
+      const int64_t token = sample_warm(adjusted, temperature[row], noise, limit);
+      limit = {adjusted.at(token), token};
       if (kept.keeps(limit)) return token;
     }
   }
@@ -93,24 +93,24 @@ struct Rows {
     if (tier[row] < kGrammar) return of;
     of.allowed = allowed + row * ((vocab + 31) / 32);
     if (tier[row] < kAdjusted) return of;
-    const float* own = params + row * kParams;
+    const float* settings = params + row * kParams;
     const int32_t* counts = in_output + row * vocab;
-    if (own[kBiased] != 0) of.bias = bias + row * vocab;
-    if (own[kMinTokens] > 0 && float(std::accumulate(counts, counts + vocab, int64_t(0))) < own[kMinTokens])
+    if (settings[kBiased] != 0) of.bias = bias + row * vocab;
+    if (settings[kMinTokens] > 0 && float(std::accumulate(counts, counts + vocab, int64_t(0))) < settings[kMinTokens])
       of.ends = ends + row * vocab;
-    if (own[kRepetition] == 1 && own[kPresence] == 0 && own[kFrequency] == 0) return of;
+    if (settings[kRepetition] == 1 && settings[kPresence] == 0 && settings[kFrequency] == 0) return of;
     of.in_prompt = in_prompt + row * vocab;
     of.in_output = counts;
-    of.repetition = own[kRepetition];
-    of.presence = own[kPresence];
-    of.frequency = own[kFrequency];
+    of.repetition = settings[kRepetition];
+    of.presence = settings[kPresence];
+    of.frequency = settings[kFrequency];
     return of;
   }
 
   Truncation truncation(int64_t row) const {
     if (tier[row] < kTruncated) return {temperature[row]};
-    const float* own = params + row * kParams;
-    return {temperature[row], own[kTopK], own[kTopP], own[kMinP]};
+    const float* settings = params + row * kParams;
+    return {temperature[row], settings[kTopK], settings[kTopP], settings[kMinP]};
   }
 };
 
@@ -165,10 +165,10 @@ double log_sum_exp(const RowLogits& row) {
   constexpr float negligible = 40;
   const Vec top(row.top());
   double sum = 0;
-  Block own;
+  Block buffer;
   for (int64_t block = 0; block < row.blocks(); ++block) {
     if (row.peak(block) < row.top() - negligible) continue;
-    const float* x = row.read(block, own);
+    const float* x = row.read(block, buffer);
     Vec part(0);
     for (int64_t i = 0; i < kBlock; i += kLanes) part = part + (Vec::loadu(x + i) - top).exp();
     sum += sum_of(part);
@@ -179,18 +179,18 @@ double log_sum_exp(const RowLogits& row) {
 // Writes the `wanted` highest tokens, in order; equal logits by id.
 void top_tokens(const RowLogits& row, Rank* tokens, int64_t wanted) {
   int64_t count = 0;
-  Block own;
+  Block buffer;
   for (int64_t block = 0; block < row.blocks(); ++block) {
     if (count == wanted && row.peak(block) <= tokens[count - 1].logit) continue;
-    const float* x = row.read(block, own);
+    const float* x = row.read(block, buffer);
     const int64_t first = block * kBlock, stop = std::min(kBlock, row.vocab() - first);
     for (int64_t i = 0; i < stop; ++i) {
-      const Rank one{x[i], first + i};
-      if (count == wanted && !(one < tokens[count - 1])) continue;
+      const Rank rank{x[i], first + i};
+      if (count == wanted && !(rank < tokens[count - 1])) continue;
       count += count < wanted;
       int64_t at = count - 1;
-      for (; at > 0 && one < tokens[at - 1]; --at) tokens[at] = tokens[at - 1];
-      tokens[at] = one;
+      for (; at > 0 && rank < tokens[at - 1]; --at) tokens[at] = tokens[at - 1];
+      tokens[at] = rank;
     }
   }
 }
@@ -201,25 +201,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> top_logprobs(const at::Tensor& lo
   const float* all = data<float>(logits, rows * vocab, "logits");
   const int64_t* token = data<int64_t>(tokens, rows, "tokens");
   const bool* is_scored = data<bool>(scored, rows, "scored");
-  at::Tensor own = at::zeros({rows}, logits.options()), top = at::zeros({rows, wanted}, logits.options());
+  at::Tensor logprobs = at::zeros({rows}, logits.options()), top = at::zeros({rows, wanted}, logits.options());
   at::Tensor ids = at::zeros({rows, wanted}, tokens.options());
-  float *own_to = own.mutable_data_ptr<float>(), *top_to = top.mutable_data_ptr<float>();
+  float *logprobs_to = logprobs.mutable_data_ptr<float>(), *top_to = top.mutable_data_ptr<float>();
   int64_t* ids_to = ids.mutable_data_ptr<int64_t>();
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (!is_scored[row]) continue;
-      const RowLogits one(all + row * vocab, vocab);
-      const double sum = log_sum_exp(one);
+      const RowLogits logits_of_row(all + row * vocab, vocab);
+      const double sum = log_sum_exp(logits_of_row);
       std::array<Rank, kTop> best;
-      top_tokens(one, best.data(), wanted);
-      own_to[row] = float(double(all[row * vocab + std::max<int64_t>(token[row], 0)]) - sum);
+      top_tokens(logits_of_row, best.data(), wanted);
+      logprobs_to[row] = float(double(all[row * vocab + std::max<int64_t>(token[row], 0)]) - sum);
       for (int64_t i = 0; i < wanted; ++i) {
         ids_to[row * wanted + i] = best[i].id;
         top_to[row * wanted + i] = float(double(best[i].logit) - sum);
       }
     }
   });
-  return {own, ids, top};
+  return {logprobs, ids, top};
 }
 
 // Sets the tokens of one row that are not kept to kForbidden; in place. The kept ones are a prefix of the order.
@@ -229,8 +229,8 @@ void truncate_row(float* logits, int64_t vocab, const Truncation& settings) {
   std::vector<Rank> order(vocab);
   for (int64_t i = 0; i < vocab; ++i) order[i] = {logits[i], i};
   std::sort(order.begin(), order.end());
-  const auto end = std::partition_point(order.begin(), order.end(), [&](Rank one) { return kept.keeps(one); });
-  std::for_each(end, order.end(), [&](Rank one) { logits[one.id] = kForbidden; });
+  const auto end = std::partition_point(order.begin(), order.end(), [&](Rank rank) { return kept.keeps(rank); });
+  std::for_each(end, order.end(), [&](Rank rank) { logits[rank.id] = kForbidden; });
 }
 
 at::Tensor truncated(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& top_k,

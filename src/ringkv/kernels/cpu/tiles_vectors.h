@@ -168,11 +168,11 @@ inline void multiply_tiles(const LeftOperand& x, int64_t rows, const BF16* first
   int64_t part = 0;
   const auto multiply = [&](const BF16* at, float* to, int64_t k, int64_t count) {
     const int64_t depth = std::min(kKCBlocks, blocks - k);
-    const Ahead own = ahead.part(part++ % parts, parts).from(k);
+    const Ahead share = ahead.part(part++ % parts, parts).from(k);
     at_most<kRowsInRegisters>(count, [&](auto rows_at_once) {
       constexpr int M = decltype(rows_at_once)::value;
       multiply_rows<M>(at + k * x.block, x.row, x.block, first + k * kBlockSize, second + k * kBlockSize, depth, to,
-                       c.row, c.next_panel, add || k > 0, own);
+                       c.row, c.next_panel, add || k > 0, share);
     });
   };
   for (int64_t k = 0; k < blocks; k += kKCBlocks)

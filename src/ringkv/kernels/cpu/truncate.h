@@ -61,11 +61,11 @@ class Truncated {
   double mass_before(Rank end) const {
     double sum = 0;
     int64_t ties = 0;
-    Block own;
+    Block buffer;
     for (int64_t block = 0; block < row_.blocks(); ++block) {
       const float peak = row_.peak(block);
       if (peak < end.logit || peak / settings_.divisor() < highest_ - kNegligible) continue;
-      const float* x = row_.read(block, own);
+      const float* x = row_.read(block, buffer);
       sum += sum_above(x, end.logit);
       if (end.logit > kForbidden) ties += ties_before(x, {end.logit, end.id - block * kBlock});
     }
@@ -114,9 +114,9 @@ class Truncated {
   // Returns the number of tokens with this logit or more. Stops counting at `enough`.
   int64_t count_at_least(float logit, int64_t enough) const {
     int64_t count = 0;
-    Block own;
+    Block buffer;
     for (int64_t block = 0; block < row_.blocks() && count < enough; ++block)
-      if (row_.peak(block) >= logit) count += count_at_least(row_.read(block, own), logit);
+      if (row_.peak(block) >= logit) count += count_at_least(row_.read(block, buffer), logit);
     return count;
   }
 
@@ -128,10 +128,10 @@ class Truncated {
 
   // Returns the rank after the first `ties` tokens with this logit.
   Rank after_ties(float logit, int64_t ties) const {
-    Block own;
+    Block buffer;
     for (int64_t block = 0; block < row_.blocks(); ++block) {
       if (row_.peak(block) < logit) continue;
-      const float* x = row_.read(block, own);
+      const float* x = row_.read(block, buffer);
       for (int64_t i = 0; i < kBlock; ++i)
         if (x[i] == logit && --ties == 0) return {logit, block * kBlock + i + 1};
     }

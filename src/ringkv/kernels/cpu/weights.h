@@ -76,8 +76,8 @@ inline void store_upper(BF16* to, __m256i first, __m256i second) {
 
 inline void StoredInt8::widen(const uint8_t* block, BF16* tile) {
   const auto widened = [](const uint8_t* at) {
-    const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
-    return _mm256_castps_si256(_mm256_cvtepi32_ps(whole));
+    const __m256i integers = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+    return _mm256_castps_si256(_mm256_cvtepi32_ps(integers));
   };
   for (int64_t i = 0; i < kBlockSize; i += 16) store_upper(tile + i, widened(block + i), widened(block + i + 8));
 }
