@@ -26,8 +26,7 @@ from ringkv.base.request import Request
 from ringkv.server.app import make_app
 from ringkv.server.protocol.bodies import BodyLimits
 from ringkv.server.protocol.connections import ConnectionLimits, bounded_protocol
-from ringkv.server.protocol.guard import Access
-from ringkv.server.protocol.hosts import accepted_hosts
+from ringkv.server.protocol.guard import Access, accepted_hosts
 from ringkv.server.run.serving import LoadedModel
 from ringkv.text.chat_template import ChatTemplate
 

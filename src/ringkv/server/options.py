@@ -12,8 +12,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.machine.descriptors import allow_descriptors
 from ringkv.server.protocol.bodies import BodyLimits
 from ringkv.server.protocol.connections import ConnectionLimits
-from ringkv.server.protocol.guard import Access
-from ringkv.server.protocol.hosts import accepted_hosts, is_local
+from ringkv.server.protocol.guard import Access, accepted_hosts, is_local
 from ringkv.server.protocol.keys import ApiKey, ApiKeys
 from ringkv.server.run.admission import QueueLimits
 

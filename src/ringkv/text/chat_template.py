@@ -13,8 +13,7 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError
 
 from ringkv.base.errors import BadWeights, InvalidRequest, Unsupported
 from ringkv.text.files import read_json, read_text
-from ringkv.text.literals import PRIVATE_USE, Literals
-from ringkv.text.prompt_text import PromptText
+from ringkv.text.literals import PRIVATE_USE, Literals, PromptText
 from ringkv.text.render_budget import TemplateTooExpensive, render_budget
 from ringkv.text.special_tokens import special_tokens
 from ringkv.text.template_environment import template_environment

@@ -9,12 +9,30 @@ A text of one character cannot be divided.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
-
-from ringkv.text.prompt_text import PromptText
 
 PRIVATE_USE = range(0xF0000, 0x10FFFE)  # private-use characters, which do not occur in normal text
 KEPT = "role"  # templates compare it with words, which a mark would change; it is not content
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """A prompt before it is tokenised. No token may cover its breaks.
+
+    breaks: ascending offsets in `text`, each inside a special token's text that a user wrote."""
+
+    text: str
+    breaks: tuple[int, ...] = ()
+
+    def pieces(self) -> list[str]:
+        """Return the text, divided at the breaks."""
+        return [self.text[start:end] for start, end in pairwise((0, *self.breaks, len(self.text)))]
+
+    def upto(self, end: int) -> "PromptText":
+        """Return the first `end` characters."""
+        return PromptText(self.text[:end], tuple(place for place in self.breaks if place < end))
 
 
 class Literals:

@@ -16,9 +16,8 @@ from ringkv.base.errors import BadWeights, InvalidRequest, PromptTooLong, RingKV
 from ringkv.base.shown import one_line
 from ringkv.machine.folders import cache_dir
 from ringkv.text.files import check_size, read_json
-from ringkv.text.literals import PRIVATE_USE
+from ringkv.text.literals import PRIVATE_USE, PromptText
 from ringkv.text.pieces import Detokenizer, TokenPieces
-from ringkv.text.prompt_text import PromptText
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
 from ringkv.text.token_lower_bound import TokenLowerBound
 from ringkv.text.tokenizer_trial import fault

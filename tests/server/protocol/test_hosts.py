@@ -3,8 +3,7 @@
 import pytest
 
 from ringkv.base.errors import WrongHost
-from ringkv.server.protocol.guard import Access
-from ringkv.server.protocol.hosts import accepted_hosts, check_host
+from ringkv.server.protocol.guard import Access, accepted_hosts, check_host
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import serving
 from tests.server.echo import channel

@@ -139,16 +139,11 @@ def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
         chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
         return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
     except InvalidRequest as error:
-        error.param = _param_here(error.param, before=1 if body.instructions else 0)
+        before = 1 if body.instructions else 0  # messages that are not items of `input`
+        match = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", error.param or "")
+        if match is not None:
+            error.param = "input" if match[1] is None else f"input[{int(match[1]) - before}]{match[2]}"
         raise
-
-
-def _param_here(param: str | None, before: int) -> str | None:
-    """Return `input` for `messages`. before: number of messages that are not items of it."""
-    match = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", param or "")
-    if match is None:
-        return param
-    return "input" if match[1] is None else f"input[{int(match[1]) - before}]{match[2]}"
 
 
 def chat_messages(body: ResponsesBody) -> list[SentMessage]:
@@ -165,13 +160,10 @@ def _message(item: SentMessage, number: int) -> SentMessage:
         raise Unsupported(text, f"input[{number}].type")
     content = item.get("content")
     if isinstance(content, list):
-        content = [_part(part) for part in content]
+        texts = [isinstance(part, dict) and part.get("type") in ("input_text", "output_text") for part in content]
+        parts = zip(content, texts, strict=True)
+        content = [{"type": "text", "text": part.get("text")} if is_text else part for part, is_text in parts]
     return {"role": item.get("role"), "content": content}
-
-
-def _part(part: Any) -> Any:
-    is_text = isinstance(part, dict) and part.get("type") in ("input_text", "output_text")
-    return {"type": "text", "text": part.get("text")} if is_text else part
 
 
 def request_fields(body: ResponsesBody) -> dict[str, Any]:
@@ -215,36 +207,32 @@ class ResponsesFormatter:
                 for output in _counted(batch, counter):
                     delta, last = self._builder.delta(output).get("content") or "", output
                     text += delta
-                    events.append(self._event("output_text.delta", **self._position, delta=delta, logprobs=[]))
-                yield _joined(events)
+                    name = "response.output_text.delta"
+                    events.append(self._event(name, **self._position, delta=delta, logprobs=[]))
+                yield b"".join(events)
         assert last is not None
         response = self._response(text, last, counter)
-        yield _joined(
-            [
-                self._event("output_text.done", **self._position, text=text, logprobs=[]),
-                self._event("content_part.done", **self._position, part=_text(text)),
-                self._event("output_item.done", output_index=0, item=response["output"][0]),
-                self._event(str(response["status"]), response=response),
-            ]
-        )
+        yield self._event("response.output_text.done", **self._position, text=text, logprobs=[])
+        yield self._event("response.content_part.done", **self._position, part=_text(text))
+        yield self._event("response.output_item.done", output_index=0, item=response["output"][0])
+        yield self._event(f"response.{response['status']}", response=response)
 
     def error(self, error: Exception) -> bytes:
         """Return the event of an error."""
         body = body_of(error)["error"]
-        fields = {name: body[name] for name in ("code", "message", "param")}
-        return event({"type": "error", "sequence_number": next(self._numbers), **fields}, "error")
+        return self._event("error", **{name: body[name] for name in ("code", "message", "param")})
 
-    def _opening(self) -> list[JSON]:
+    def _opening(self) -> list[bytes]:
         response = self._envelope("in_progress", [])
         return [
-            self._event("created", response=response),
-            self._event("in_progress", response=response),
-            self._event("output_item.added", output_index=0, item=self._item([], "in_progress")),
-            self._event("content_part.added", **self._position, part=_text("")),
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+            self._event("response.output_item.added", output_index=0, item=self._item([], "in_progress")),
+            self._event("response.content_part.added", **self._position, part=_text("")),
         ]
 
-    def _event(self, name: str, **fields: Any) -> JSON:
-        return {"type": f"response.{name}", "sequence_number": next(self._numbers), **fields}
+    def _event(self, name: str, **fields: Any) -> bytes:
+        return event({"type": name, "sequence_number": next(self._numbers), **fields}, name)
 
     def _response(self, text: str, last: TokenOutput, counter: UsageCounter) -> JSON:
         assert last.finish is not None
@@ -297,10 +285,6 @@ def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:
     for index, output in batch:
         counter.add(index, output)
     return [output for _, output in batch]
-
-
-def _joined(events: Sequence[JSON]) -> bytes:
-    return b"".join(event(data, data["type"]) for data in events)
 
 
 def _text(text: str) -> JSON:

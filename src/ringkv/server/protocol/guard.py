@@ -3,17 +3,18 @@
 Head, host and key are checked before the body is read, so strangers cost neither memory nor a place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from math import ceil
 from time import monotonic
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ringkv.base.errors import HeadersTooLarge, RateLimited, URLTooLong
+from ringkv.base.errors import HeadersTooLarge, RateLimited, URLTooLong, WrongHost
 from ringkv.server.protocol.bodies import WITHOUT_BODY, Bodies, BodyLimits
 from ringkv.server.protocol.errors import Disconnected
-from ringkv.server.protocol.hosts import check_host
 from ringkv.server.protocol.keys import NO_KEYS, ApiKeys
 from ringkv.server.protocol.scope import CALLER
 
@@ -21,6 +22,49 @@ LONGEST_URL = 8 << 10  # bytes, query included
 MOST_HEADERS = 100
 LARGEST_HEADERS = 32 << 10  # bytes, names included
 MINUTE = 60.0  # seconds
+ANY = "*"
+LOCAL_NAME = "localhost"
+
+
+def accepted_hosts(bound: str, extra: Sequence[str] = ()) -> frozenset[str] | None:
+    """Return the names that `Host` may have, besides those of this machine; None accepts any.
+
+    bound: the address that the server listens on. extra: names from the user; "*" accepts any.
+    """
+    if ANY in extra or not (extra or is_local(bound)):
+        return None
+    return frozenset(name.lower().rstrip(".") for name in extra)
+
+
+def check_host(scope: Scope, accepted: frozenset[str] | None) -> None:
+    """Raise WrongHost unless `Host` is this machine's, the address that the client reached, or an accepted name.
+
+    It guards against DNS rebinding: a page in a browser may make its own name point to a loopback address and then read
+    what a server there answers to it. Its requests have the page's name in `Host`.
+    """
+    if accepted is None:
+        return
+    name = host_name(dict(scope["headers"]).get(b"host", b"").decode("latin-1"))
+    reached = (scope.get("server") or ("",))[0]
+    if not (is_local(name) or name == reached or name in accepted):
+        raise WrongHost(
+            f"this server does not answer to the host {name[:100]!r}; use its address, or start it with --allowed-host"
+        )
+
+
+def is_local(name: str) -> bool:
+    """Return whether a name or address is always this machine."""
+    with suppress(ValueError):
+        return name == LOCAL_NAME or ip_address(name).is_loopback
+    return False
+
+
+def host_name(host: str) -> str:
+    """Return the name in a `Host` header: lower case, without port, brackets and final dot."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].rstrip(".")
 
 
 @dataclass(frozen=True)

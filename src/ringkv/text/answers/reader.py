@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan
-from ringkv.text.stop import pending
+from ringkv.text.stream import pending
 
 
 class Reader:
