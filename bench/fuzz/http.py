@@ -21,7 +21,7 @@ from bench.fuzz.target import Target
 from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Finished, KVUsage, Token, TokenLogprob, Usage
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.request import Request
 from ringkv.server.app import make_app
 from ringkv.server.protocol.bodies import BodyLimits
@@ -125,8 +125,8 @@ class Repeating:
     def watch(self, on: bool) -> None:
         pass
 
-    def slots(self) -> Slots:
-        return Slots()
+    def slots(self) -> Occupancy:
+        return Occupancy()
 
     async def kept(self, name: str) -> KeptTokens | None:
         return None

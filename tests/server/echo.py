@@ -20,7 +20,7 @@ from ringkv.base.errors import BadWeights, EngineDied
 from ringkv.base.events import Event, TokenLogprob
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.scheduler.loop import Loop
@@ -101,8 +101,8 @@ class InProcess:
     def watch(self, on: bool) -> None:
         self.watched.append(on)
 
-    def slots(self) -> Slots:
-        return self._loop.slots() if self.watched and self.watched[-1] else Slots()
+    def slots(self) -> Occupancy:
+        return self._loop.slots() if self.watched and self.watched[-1] else Occupancy()
 
     async def kept(self, name: str) -> KeptTokens | None:
         return self._loop.kept(name)

@@ -18,7 +18,7 @@ import toy
 from bench.fuzz.channel import framed
 from ringkv.base.errors import DoesNotFit, EngineDied, InvalidRequest, TooSlow
 from ringkv.base.events import Failed, Finished, Token
-from ringkv.base.messages import Cancel, Fatal, Slots, Stats
+from ringkv.base.messages import Cancel, Fatal, Occupancy, Stats
 from ringkv.wire.link import Link
 from ringkv.worker.client import FROM_ENGINE, EngineClient
 from tests.worker.asking import LONG, all_from, all_of, children, request, soon
@@ -55,10 +55,10 @@ def test_what_slots_hold_is_known_while_it_is_watched():
             assert (slot.id, slot.prompt, slot.policy) == ("r", 3, "streaming")
             assert 3 <= slot.seen < 153
             await running
-            await soon(lambda: client.slots() == Slots())
+            await soon(lambda: client.slots() == Occupancy())
             client.watch(False)
             await all_of(client, request("s", 1, 2, max_tokens=2))
-            assert client.slots() == Slots()
+            assert client.slots() == Occupancy()
 
     asyncio.run(main())
 

@@ -21,11 +21,11 @@ from ringkv.base.messages import (
     Events,
     Fatal,
     FetchKept,
-    Kept,
+    KeptReply,
+    Occupancy,
     Progress,
     Ready,
     Shutdown,
-    Slots,
     Stats,
     Submit,
     Watch,
@@ -117,15 +117,15 @@ def test_slots_are_sent_only_while_somebody_watches():
         channel.send(Watch(True))
         channel.send(Submit((request("b", max_tokens=60),)))
         began, shown = time.monotonic(), []
-        while not any(one.slots for one in shown) or shown[-1] != Slots():
+        while not any(one.slots for one in shown) or shown[-1] != Occupancy():
             message = channel.receive()
-            shown += [message] if isinstance(message, Slots) else []
+            shown += [message] if isinstance(message, Occupancy) else []
         passed = time.monotonic() - began
         channel.send(Watch(False))
         channel.send(Submit((request("c", max_tokens=30),)))
         after = until_idle(channel)
         channel.send(Shutdown())
-    assert not any(isinstance(message, Slots) for message in (*unwatched, *after))
+    assert not any(isinstance(message, Occupancy) for message in (*unwatched, *after))
     assert 3 <= len(shown) <= 4 * passed + 2
     seen = [one.slots[0].seen for one in shown if one.slots]
     assert seen == sorted(set(seen))
@@ -137,7 +137,7 @@ def test_an_idle_engine_that_is_watched_says_what_it_holds_once():
         channel.send(Watch(True))
         first = [channel.receive() for _ in range(2)]
         channel.wait(seconds=0.6)
-        assert first.count(Slots()) == 1
+        assert first.count(Occupancy()) == 1
         assert not channel.is_waiting()
         channel.send(Shutdown())
 
@@ -150,7 +150,7 @@ def test_what_was_kept_is_fetched_by_number():
         channel.send(FetchKept(7, "a"))
         nothing, found = channel.receive(), channel.receive()
         channel.send(Shutdown())
-    assert nothing == Kept(5, None)
+    assert nothing == KeptReply(5, None)
     assert (found.number, found.found.tokens, found.found.policy) == (7, 3, "streaming")
 
 

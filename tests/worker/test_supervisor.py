@@ -11,7 +11,7 @@ import toy
 
 from ringkv.base.errors import DoesNotFit, EngineDied, EngineRestarting
 from ringkv.base.failure import Failure
-from ringkv.base.messages import Slots, Stats
+from ringkv.base.messages import Occupancy, Stats
 from ringkv.worker.client import EngineClient
 from ringkv.worker.supervisor import RestartPolicy, Supervisor
 from tests.worker.asking import LONG, all_of, children, request, soon
@@ -106,7 +106,7 @@ def test_an_engine_that_is_started_again_is_watched_as_the_one_before():
             await soon(lambda: len(engine.slots().slots) == 2)
             os.kill(engine.pid, signal.SIGKILL)
             await asyncio.gather(*streams, return_exceptions=True)
-            assert engine.slots() == Slots()
+            assert engine.slots() == Occupancy()
             assert await engine.kept("r0") is None
             await soon(lambda: engine.alive)
             again = asyncio.create_task(all_of(engine, request("again", max_tokens=LONG)))

@@ -1,8 +1,8 @@
 """Messages between the server's process and the engine's. They are plain data, so any codec can carry them.
 
 To the engine: Submit, Cancel, Watch, FetchKept, Shutdown. From it: Progress any number of times, then Ready, then
-Events, Stats, EngineMetrics, Slots while somebody watches, and a Kept for each FetchKept. Fatal may come at any time
-and is always the last message.
+Events, Stats, EngineMetrics, Occupancy while somebody watches, and a KeptReply for each FetchKept. Fatal may come at any
+time and is always the last message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,14 +29,14 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Watch:
-    """Whether the engine sends `Slots`. It sends none before the first of these."""
+    """Whether the engine sends `Occupancy`. It sends none before the first of these."""
 
     on: bool
 
 
 @dataclass(frozen=True)
 class FetchKept:
-    """Requests the kept tokens of a request with `trace`; `Kept` answers with the same number.
+    """Requests the kept tokens of a request with `trace`; `KeptReply` answers with the same number.
 
     name: its id, without that of an HTTP request.
     """
@@ -129,7 +129,7 @@ class EngineMetrics:
 
 
 @dataclass(frozen=True)
-class StagedPrompt:
+class PromptState:
     """A prompt in its lane. prefilled: how many of its tokens are, cached ones included."""
 
     id: str
@@ -162,13 +162,13 @@ class SlotState:
 
 
 @dataclass(frozen=True)
-class Slots:
+class Occupancy:
     """What the engine holds between two steps. prompts: in prefill. slots: those of running requests.
 
     Sent while somebody watches, when it has changed, at most 4 times a second.
     """
 
-    prompts: tuple[StagedPrompt, ...] = ()
+    prompts: tuple[PromptState, ...] = ()
     slots: tuple[SlotState, ...] = ()
 
 
@@ -190,7 +190,7 @@ class KeptTokens:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptReply:
     """found: None if nothing is remembered of the request."""
 
     number: int
@@ -206,4 +206,4 @@ class Fatal:
 
 
 ToEngine = Submit | Cancel | Watch | FetchKept | Shutdown
-EngineMessage = ToEngine | Progress | Ready | Events | Stats | EngineMetrics | Slots | Kept | Fatal
+EngineMessage = ToEngine | Progress | Ready | Events | Stats | EngineMetrics | Occupancy | KeptReply | Fatal

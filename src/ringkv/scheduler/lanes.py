@@ -1,4 +1,4 @@
-"""Lanes: which prompt has which staging lane and which of its entries.
+"""FreeLanes: which prompt has which staging lane and which of its entries.
 
 A prompt whose requests all have slots stays in its lane, so that the next request with the same prompt needs no
 prefill. Such prompts leave when their lane or their entries are needed, the least recently used first.
@@ -14,7 +14,7 @@ from ringkv.base.engine import Limits, lane_entries
 from ringkv.scheduler.job import PendingPrompt
 
 
-class Lanes:
+class FreeLanes:
     def __init__(self, limits: Limits) -> None:
         self._longest = limits.workspace.size
         self._space = Space(limits.staged_entries, self._longest) if limits.staged_entries else None

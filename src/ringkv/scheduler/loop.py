@@ -19,7 +19,7 @@ from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob, Us
 from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import Layouts
-from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.guided import Guided
@@ -81,7 +81,7 @@ class Loop:
         scheduler = self._scheduler
         return replace(self._watch.metrics, not_finite=scheduler.not_finite, prefilled=scheduler.prefilled_tokens)
 
-    def slots(self) -> Slots:
+    def slots(self) -> Occupancy:
         """Return what the prompts in prefill and the slots in use hold now."""
         return self._scheduler.slots()
 

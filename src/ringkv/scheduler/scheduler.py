@@ -28,12 +28,12 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Failed, Finished, Token, Usage
 from ringkv.base.failure import Failure
 from ringkv.base.kv import BLOCK, KVChoice, Layouts
-from ringkv.base.messages import Slots, StagedPrompt, Stats
+from ringkv.base.messages import Occupancy, PromptState, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
 from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack, slot_state
-from ringkv.scheduler.lanes import FreeSlots, Lanes
+from ringkv.scheduler.lanes import FreeLanes, FreeSlots
 from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
 
 _NOT_FINITE = Failure(
@@ -59,7 +59,7 @@ class Scheduler:
         self._shared: deque[PendingPrompt] = deque()  # prefilled, in their lanes for jobs without a slot
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
-        self._lanes = Lanes(limits)
+        self._lanes = FreeLanes(limits)
         self._arrivals = count()
         self._shares = Shares()
         self.deadlines = Deadlines()  # of requests, on the clock of `expire`
@@ -83,11 +83,11 @@ class Scheduler:
         waiting = len(self._jobs) - running - staged
         return Stats(waiting, staged, running, len(self._free_slots), len(self._lanes.free))
 
-    def slots(self) -> Slots:
+    def slots(self) -> Occupancy:
         """Return what is held now: prompts in prefill, and the slots of running requests."""
         running = sorted(self._running.items())
-        prompts = (StagedPrompt(prompt.request.id, prompt.length, prompt.prefilled) for prompt in self._staged)
-        return Slots(tuple(prompts), tuple(slot_state(slot, job, self._limits) for slot, job in running))
+        prompts = (PromptState(prompt.request.id, prompt.length, prompt.prefilled) for prompt in self._staged)
+        return Occupancy(tuple(prompts), tuple(slot_state(slot, job, self._limits) for slot, job in running))
 
     def prefilled(self, request_id: str) -> int:
         """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""

@@ -18,7 +18,7 @@ from time import monotonic
 from ringkv.base.errors import EngineDied, EngineRestarting, RingKVError
 from ringkv.base.events import Event
 from ringkv.base.failure import in_short, revive
-from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.worker.client import GRACE, EngineClient, RequestGroups
 
 Start = Callable[[], Awaitable[EngineClient]]
@@ -82,8 +82,8 @@ class Supervisor:
         self._is_watched = on
         self._engine.watch(on)
 
-    def slots(self) -> Slots:
-        return self._engine.slots() if self.alive else Slots()
+    def slots(self) -> Occupancy:
+        return self._engine.slots() if self.alive else Occupancy()
 
     async def kept(self, name: str) -> KeptTokens | None:
         return await self._engine.kept(name) if self.alive else None

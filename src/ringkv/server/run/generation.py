@@ -9,7 +9,7 @@ from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
 from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, KeptTokens, Slots, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.request import Request
 from ringkv.server.run.metrics import Meter
 from ringkv.text.stream import TextStream
@@ -35,7 +35,7 @@ class EngineChannel(Protocol):
 
     def watch(self, on: bool) -> None: ...
 
-    def slots(self) -> Slots: ...
+    def slots(self) -> Occupancy: ...
 
     async def kept(self, name: str) -> KeptTokens | None: ...
 
