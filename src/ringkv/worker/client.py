@@ -59,7 +59,7 @@ class EngineClient:
         self._ended = asyncio.Event()
         self._stats = messages.Stats(0, 0, 0, 0)
         self._metrics = messages.EngineMetrics()
-        self._slots = messages.Slots()
+        self._slots = messages.Occupancy()
         self._numbers = count()
         self._fetched: dict[int, asyncio.Future[messages.KeptTokens | None]] = {}  # what is awaited, by number
         # A closed stream stays here until its last event arrives, so that its id is not reused too early.
@@ -119,10 +119,10 @@ class EngineClient:
 
     def watch(self, on: bool) -> None:
         """Let the engine send what it holds, or no longer."""
-        self._slots = messages.Slots()
+        self._slots = messages.Occupancy()
         self._link.send(messages.Watch(on))
 
-    def slots(self) -> messages.Slots:
+    def slots(self) -> messages.Occupancy:
         """Return what the engine holds, as of its latest message; nothing unless it is watched."""
         return self._slots
 
@@ -207,9 +207,9 @@ class EngineClient:
                 self._stats = message
             case messages.EngineMetrics():
                 self._metrics = message
-            case messages.Slots():
+            case messages.Occupancy():
                 self._slots = message
-            case messages.Kept(number, tokens):
+            case messages.KeptReply(number, tokens):
                 if (answer := self._fetched.get(number)) and not answer.done():
                     answer.set_result(tokens)
             case messages.Progress(done, total, what):

@@ -115,7 +115,7 @@ def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
                 case messages.Watch(on):
                     slots = Changes(loop.slots, every=EVERY) if on else None
                 case messages.FetchKept(number, name):
-                    outbox.put(messages.Kept(number, loop.kept(name)))
+                    outbox.put(messages.KeptReply(number, loop.kept(name)))
                 case messages.Cancel(request_id):
                     events += loop.cancel(request_id)
                 case messages.Submit(requests):
