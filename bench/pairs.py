@@ -101,7 +101,7 @@ def main() -> None:
     count, removed = len(pairs()), sum(map(len, REMOVED.values()))
     refused = count - working(before())
     report(
-        f"{COMMIT} refused {refused + removed} pairs: {refused} of features that stay, {removed} of settings that are gone. "
+        f"{COMMIT} refused {refused + removed} pairs: {refused} of features that stay, {removed} of removed settings. "
         f"Now {count - working(tuple(CANNOT))} pairs are refused, and {working(tuple(CANNOT))} of {count} work."
     )
 
