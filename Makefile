@@ -44,7 +44,7 @@ avx2: NEEDS := avx512f
 amx avx2: dev
 	@grep -qw $(NEEDS) /proc/cpuinfo || { echo "$@: this processor has no $(NEEDS), so make test tests the same code"; exit 0; }; \
 	CXX=tests/kernels/$@-g++ RINGKV_CACHE=$(abspath .venv/$@) \
-	$(BIN)/python -m pytest tests/kernels -m "not slow" --ignore-glob="*_triton.py"
+	$(BIN)/python -m pytest tests/kernels -m "not slow" --ignore-glob="*_triton.py" --ignore-glob="*_compiled.py"
 
 check: dev
 	@echo "ruff: lint and format"

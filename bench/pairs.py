@@ -1,6 +1,6 @@
 """pairs: how many pairs of features work together, and what does not, for docs/formats.md.
 
-    python -m bench.pairs     print the numbers of pairs that an engine runs, at an earlier commit and now
+    python -m bench.pairs     print how many pairs are refused, at an earlier commit and now, and how many work
 
 Features of one setting, or of one model, exclude each other and are no pair. A feature that needs another one is
 refused with what the other one is refused with.
@@ -23,6 +23,16 @@ NO_LONGER_REFUSED: tuple[tuple[Feature, Feature], ...] = (
 )
 """Pairs that models/slot_formats.py refused at COMMIT beside those of CANNOT: `_check_heads` and `_check_reviewed` took
 plain slots alone, and `_check_pages` plain and int8 ones."""
+REMOVED: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory"),
+    "turbo4": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory", "latents"),
+    "estimate": ("tier in host memory", "ragged heads", "zipcache", "int4", "handoff", "latents", "only windows"),
+    "weigh": ("latents", "selector weighs", "reselect"),
+    "reselect": ("selector weighs", "selector prefills twice"),
+    "prefetch": ("latents", "shared caches"),
+    "pages by layer": ("ranks",),
+}
+"""Settings and values of COMMIT that are gone, with what models/slot_formats.py and prefetchable.py refused there."""
 NEEDS: Mapping[Feature, Features] = {
     "tier on disk": frozenset({"pages", "every token"}),
     "tier in host memory": frozenset({"pages", "every token", "cuda"}),
@@ -88,9 +98,11 @@ def _is_needed(first: Feature, second: Feature) -> bool:
 
 def main() -> None:
     command_line(__doc__, "python -m bench.pairs").parse_args()
-    count = len(pairs())
+    count, removed = len(pairs()), sum(map(len, REMOVED.values()))
+    refused = count - working(before())
     report(
-        f"of {count} pairs of features, {working(before())} worked at {COMMIT}, and {working(tuple(CANNOT))} work now"
+        f"{COMMIT} refused {refused + removed} pairs: {refused} of features that stay, {removed} of removed settings. "
+        f"Now {count - working(tuple(CANNOT))} pairs are refused, and {working(tuple(CANNOT))} of {count} work."
     )
 
 

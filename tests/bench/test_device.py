@@ -26,6 +26,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow  # runs the benchmark
 def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path) -> None:
     figures = results.figures(results.read(out / "measurements.jsonl"), "device")
     memory = next(one["free"] for one in figures if one["kind"] == "memory")

@@ -20,6 +20,7 @@ def free_ports() -> str:
         return str(server.getsockname()[1] - 1)
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.parametrize(
     ("options", "sentence", "status"),
     [

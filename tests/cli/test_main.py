@@ -77,6 +77,7 @@ def test_ctrl_c_while_the_application_is_imported_is_one_line() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "ringkv: interrupted\n")
 
 
+@pytest.mark.slow  # loads torch in a process
 @pytest.mark.parametrize(("command", "status"), [("--version", 0), ("--nope", 2)])
 def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(command: str, status: int) -> None:
     plain = program("", command)
@@ -85,6 +86,7 @@ def test_a_program_that_loaded_torch_flushes_its_output_and_runs_exit_functions(
     assert (after_torch.stdout, after_torch.stderr) == (plain.stdout + "bye", plain.stderr)
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_ctrl_c_in_an_exit_function_prints_nothing() -> None:
     done = program("import atexit, signal, torch; atexit.register(signal.raise_signal, signal.SIGINT)", "--version")
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")

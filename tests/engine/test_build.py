@@ -30,6 +30,7 @@ print(json.dumps(tiny.decode(engine, 40)[0]))
 """
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_dir: Path) -> None:
     engine = build(tiny.config(llama_dir))
     tiny.enter(engine, tiny.request(PROMPT))
@@ -45,6 +46,7 @@ def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_d
     assert "no C++ compiler was found (install g++" in told[0]
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_on_another_platform_torchs_operators_return_the_same_tokens_after_one_clear_line(llama_dir: Path) -> None:
     engine = build(tiny.config(llama_dir))
     tiny.enter(engine, tiny.request(PROMPT))

@@ -30,6 +30,7 @@ def test_a_device_beyond_the_last_is_refused_by_name() -> None:
         free_bytes("cuda:2")
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_another_processs_refusal_is_raised_here() -> None:
     """Also where there is a GPU: nothing is called "toaster"."""
     with pytest.raises(InvalidRequest, match=r"^device 'toaster' is unknown; choose cpu, cuda or cuda:N$"):

@@ -145,6 +145,7 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
     assert len(pins) == 2
 
 
+@pytest.mark.slow  # traces whole models
 def test_graphs_of_layers_that_share_caches_trace_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Gemma4", **GEMMA4)
     names = ("prefill-local-256", "prefill-global-shared-256", "decode-local-shared-3", "decode-global-3", "head-3")
@@ -159,6 +160,7 @@ def test_graphs_of_layers_that_share_caches_trace_for_cuda(tmp_path: Path) -> No
     assert [tuple(traced.outputs[name][0].shape) for name in names] == [(256, 96)] * 2 + [(3, 96)] * 2 + [(3, 199)]
 
 
+@pytest.mark.slow  # traces whole models
 def test_every_graph_of_an_engine_traces_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
     traced = Traced()
@@ -173,6 +175,7 @@ def test_every_graph_of_an_engine_traces_for_cuda(tmp_path: Path) -> None:
     assert traced.outputs["head-3"][0].dtype == torch.float32
 
 
+@pytest.mark.slow  # traces whole models
 @pytest.mark.parametrize(("name", "dtype"), [*((name, torch.bfloat16) for name in FAMILIES), ("llama", torch.float32)])
 def test_layers_of_every_structure_trace_for_cuda(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """A trace has no operation whose shape depends on data, as the choice of experts in plain torch has."""
@@ -214,6 +217,7 @@ def test_steps_trace_for_cuda_with_each_encoding_and_reading(slots: SlotFormat, 
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 
+@pytest.mark.slow  # traces whole models
 @pytest.mark.parametrize("kv_format", ["int8", "int4"])
 def test_steps_with_encoded_latents_trace_for_cuda(kv_format: PlaneFormat, tmp_path: Path) -> None:
     kind, changes = GOLDEN["deepseek-v3"]

@@ -82,7 +82,8 @@ def check(folder: Path, count: int, kv: KVChoice = CHOICE, rank: Rank = ONE_RANK
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *product(("llama", "qwen3-moe", "deepseek"), (2, 4, 8, 16)),
+        *product(("llama", "qwen3-moe", "deepseek"), (2, 4)),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in product(("llama", "qwen3-moe", "deepseek"), (8, 16))),
         *product(("tied", "qwen2-moe", "glm4-moe", "gpt-oss", "deepseek-v2"), (4,)),
         ("uneven", 2),
         ("llama", 3),
@@ -92,6 +93,7 @@ def test_ranks_keep_the_tokens_and_give_the_logits_of_one_rank(name: str, count:
     check(folders[name], count)
 
 
+@pytest.mark.slow  # builds many engines
 @pytest.mark.parametrize(
     ("name", "count"),
     [*product(("qwen3-moe", "deepseek"), (2, 4)), ("qwen3-moe", 3), ("qwen2-moe", 2), ("glm4-moe", 8), ("gpt-oss", 2)],
@@ -153,6 +155,7 @@ def test_selectors_count_the_votes_of_all_ranks(
     check(folders[name], count, tiny.choice("snapstream", select))
 
 
+@pytest.mark.slow  # builds many engines
 @pytest.mark.parametrize("name", ["llama", "deepseek"])
 def test_votes_that_are_not_added_up_are_noticed(
     name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch

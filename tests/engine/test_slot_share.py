@@ -88,7 +88,10 @@ def check(folder: Path, count: int, slots: int, tolerance: float = 1e-5, **chang
 
 @pytest.mark.parametrize(
     ("name", "count", "slots"),
-    [("deepseek", 2, 6), ("deepseek", 4, 8), ("deepseek", 8, 8), ("deepseek", 16, 16), ("deepseek-v2", 4, 8)],
+    [
+        *[("deepseek", 2, 6), ("deepseek-v2", 4, 8)],
+        *(pytest.param("deepseek", count, max(8, count), marks=pytest.mark.slow) for count in (4, 8, 16)),
+    ],
 )
 def test_every_policy_is_that_of_one_rank(name: str, count: int, slots: int, folders: dict[str, Path]) -> None:
     check(folders[name], count, slots)
@@ -157,6 +160,7 @@ def _heads_of_another(self: Threads, x: Tensor, widths: list[int]) -> Tensor:
     return torch.cat(self._exchanged(x)[::-1], 1)[self._index :: len(widths)]
 
 
+@pytest.mark.slow  # builds many engines
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

@@ -59,6 +59,7 @@ def example(rows: int = 3) -> list[Tensor]:
     return [torch.randn(rows, 5), torch.ones(rows, 1)]
 
 
+@pytest.mark.slow  # compiles graphs
 @pytest.mark.parametrize("rows", [1, 6, 9, 4])  # torch alone would take the length of 1 as a constant
 def test_a_compiled_graph_does_what_the_function_does_for_every_length_of_a_dynamic_dimension(
     compiled: AheadOfTime, rows: int

@@ -82,6 +82,7 @@ def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
     assert again.builds == 0
 
 
+@pytest.mark.slow  # compiles graphs in a process
 def test_a_graph_that_cannot_be_compiled_stays_a_plain_call(
     backend: Background, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_compiling_process_that_ends_leaves_plain_calls(tmp_path: Path, caplog
     assert "graphs run uncompiled, slower: RuntimeError: the compiling process has ended" in caplog.text
 
 
+@pytest.mark.slow  # compiles graphs in a process
 def test_a_compiling_process_ends_at_once_with_an_engine_that_ignores_sigterm(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -121,6 +123,7 @@ def note_lock(path: Path) -> None:
     path.write_text(type(tqdm.get_lock()).__module__)
 
 
+@pytest.mark.slow  # compiles graphs in a process
 def test_a_compiling_process_that_ends_with_its_engine_leaves_no_semaphore_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,11 +36,12 @@ def ran(library: Path, count: int, death: str = "") -> list[tuple[int, str]]:
     return [(process.wait(), process.communicate()[0]) for process in processes]
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_all_ranks_get_the_same_sums_and_parts(count: int, library: Path) -> None:
     assert ran(library, count) == [(0, "")] * count
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.parametrize(
     ("death", "message"), [("ends", "rank 2 has ended"), ("stops", "rank 2 has not answered for 2 s")]
 )

@@ -34,7 +34,7 @@ from ringkv.kernels.gpu.tiling import MOST_SPLITS, Tile, Tiling, tile
 from ringkv.kernels.gpu.write_token import write_token
 from tests.kernels.compiled import HEADS, ROWS, SHARED_BYTES, absent_device, stack_bytes, step
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 SCALE = 0.1
 UNSPILLED = 64  # elements of a vector; tiles of narrower ones have so many entries that they spill 72 to 104 bytes

@@ -55,6 +55,7 @@ def test_a_step_equals_the_reference(pool: ProcessPoolExecutor, encoding: PlaneF
     assert (lse[2] == -torch.inf).all()
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(
     ("encoding", "reading", "dtype", "groups", "width"),
     [
@@ -70,6 +71,7 @@ def test_groupings_widths_and_dtypes_equal_the_reference(
     compare(pool, step(encoding, reading, [17, 112], dtype, groups, width), (2, 16))
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("encoding", "reading"), SOME)
 @pytest.mark.parametrize("cut", [(7, 16), None])
 def test_any_tiling_gives_the_same_result(
@@ -169,6 +171,7 @@ def test_the_bytes_are_those_of_the_reference_at_all_magnitudes(
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(slots.planes, twin.slots.planes, strict=True))
 
 
+@pytest.mark.slow  # interprets kernels
 def test_more_queries_than_one_program_processes_are_divided(pool: ProcessPoolExecutor) -> None:
     compare(pool, step("plain", "every", [60, 0, 33], groups=70), (3, 32))
 

@@ -16,7 +16,7 @@ from ringkv.kernels.gpu.decode_attend import decode_attend
 from ringkv.kernels.gpu.merge_splits import merge_splits
 from tests.kernels.compiled import absent_device, stack_bytes, zip_step
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs
 KERNELS = (append_token, attend_buffer, attend_chunks, merge_splits, note_attention)
 MOST_STACK = 16  # bytes
 

@@ -69,6 +69,7 @@ def test_it_equals_the_reference_in_16_bits(pool: ProcessPoolExecutor, dtype: to
     compare(pool, some([(260, 30), (40, 40)], dtype, heads=2), None)
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize("width", [40, 96])
 def test_a_full_buffer_becomes_a_chunk_with_the_bytes_of_the_reference(pool: ProcessPoolExecutor, width: int) -> None:
     """It takes a free place first, then that of the oldest chunk."""

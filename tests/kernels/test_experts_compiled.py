@@ -23,7 +23,7 @@ from ringkv.kernels.gpu.sort_by_expert import FEW
 from ringkv.kernels.gpu.tiling import chip
 from tests.kernels.compiled import absent_device, stack_bytes
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 GROUPED = {"deepseek-v3": Router(256, 8, is_sigmoid=True, scale=2.5, groups=8, kept_groups=4, best=2)}
 ACTIVATION = {"gpt-oss": "clamped_swiglu"}

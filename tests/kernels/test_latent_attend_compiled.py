@@ -26,7 +26,7 @@ from ringkv.kernels.gpu.step import Step
 from ringkv.kernels.gpu.write_latent import write_latent
 from tests.kernels.compiled import SHARED_BYTES, absent_device, latent_step, stack_bytes
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 WIDTH, SCALE = 576, 0.1
 PRODUCT = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}  # of many rows

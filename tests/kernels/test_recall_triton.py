@@ -22,6 +22,7 @@ def attend(pool: ProcessPoolExecutor, inputs: Inputs) -> tuple[tuple[Tensor, Ten
     return found
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("dtype", "width", "places", "most"), [(torch.float32, 48, 6, 6), (torch.float16, 32, 9, 5)])
 def test_random_steps_have_the_bits_of_kernels_that_read_all_pages_in_place(
     pool: ProcessPoolExecutor, dtype: torch.dtype, width: int, places: int, most: int

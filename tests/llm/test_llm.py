@@ -132,13 +132,13 @@ def test_a_text_that_cannot_fit_is_refused_at_once_and_not_tokenised(
 ) -> None:
     monkeypatch.setattr(llm.tokenizer, "encode", lambda *_: pytest.fail("tokenised"))
     text = character * 8 * 2**20
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(PromptTooLong, match="prompt has 8,388,608 characters"):
         llm.generate(text, TEN)
     for role in ("user", "system"):
         with pytest.raises(PromptTooLong, match="messages has 8,388,"):
             next(llm.stream_chat([{"role": role, "content": text}], TEN))
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_sampling_field_as_an_argument_is_rejected_with_the_correct_call(llm: LLM) -> None:

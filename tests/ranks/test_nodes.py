@@ -62,6 +62,7 @@ def second_machine(config: EngineConfig) -> Iterator[SpawnProcess]:
         process.join()
 
 
+@pytest.mark.slow  # processes of two machines
 def test_two_machines_answer_as_one_process_and_end_together(config: EngineConfig) -> None:
     prompts = [prompt(length) for length in PROMPTS]
     with second_machine(config) as second:
@@ -73,6 +74,7 @@ def test_two_machines_answer_as_one_process_and_end_together(config: EngineConfi
     assert not others()
 
 
+@pytest.mark.slow  # processes of two machines
 def test_a_machine_with_other_options_is_refused(config: EngineConfig) -> None:
     other = replace(config, kv=KVChoice("streaming", budget=64))
     refused = pytest.raises(InvalidRequest, match=r"rank [23] has another model or other options")

@@ -79,6 +79,7 @@ def tokens(engine: Engine, steps: int = 20) -> list[int | None]:
     return found
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.usefixtures("compiled")
 def test_a_request_goes_from_two_ranks_to_one_and_back(folders: dict[str, Path]) -> None:
     config: EngineConfig = tiny.config(folders["llama"], threads=1)
@@ -103,6 +104,7 @@ def test_a_request_goes_from_two_ranks_to_one_and_back(folders: dict[str, Path])
     assert not others()
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.usefixtures("compiled")
 def test_a_request_goes_to_ranks_that_divide_the_slots_and_back(folders: dict[str, Path]) -> None:
     """Both ranks' slots take part: slot 1 is the second rank's."""

@@ -47,7 +47,7 @@ def others() -> list[BaseProcess]:
     return [one for one in active_children() if one.name.startswith("ringkv-rank")]
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
     prompts = [prompt(length) for length in PROMPTS]
     engine = build(replace(config, rank=Rank(0, count)))
@@ -65,11 +65,13 @@ def test_ranks_answer_as_one_process(count: int, config: EngineConfig) -> None:
     assert not others()
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.parametrize("config", ["qwen3-moe"], indirect=True)
 def test_ranks_with_whole_experts_answer_as_one_process(config: EngineConfig) -> None:
     check_answers(config, Rank(0, 3, expert_parallel=True))
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.parametrize("config", ["deepseek"], indirect=True)
 def test_ranks_that_divide_the_slots_answer_as_one_process(config: EngineConfig) -> None:
     """More prompts than slots, so that a slot changes hands while the others decode."""
@@ -106,6 +108,7 @@ def test_compiled_graphs_of_ranks_give_the_tokens_of_plain_calls(config: EngineC
         engine.close()
 
 
+@pytest.mark.slow  # processes
 def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig) -> None:
     engine = build(replace(config, rank=Rank(0, 3)))
     assert isinstance(engine, RankedEngine)
@@ -127,6 +130,7 @@ def test_why_a_rank_does_not_start_is_raised(tmp_path: Path) -> None:
     assert not others()
 
 
+@pytest.mark.slow  # processes
 def test_the_engines_process_ends_with_a_rank_and_says_which(config: EngineConfig) -> None:
     async def main() -> tuple[list[object], str]:
         client = await EngineClient.start(replace(config, rank=Rank(0, 2)))

@@ -119,6 +119,7 @@ def test_without_a_seed_answers_differ(client: openai.OpenAI) -> None:
     assert len({choice.text for choice in answers.choices}) == 3
 
 
+@pytest.mark.slow  # starts servers
 def test_a_second_signal_ends_running_answers_with_what_they_have(folder: Path) -> None:
     with _serving(folder, *OPTIONS) as server:
         client = openai.OpenAI(base_url=f"{_address(server)}/v1", api_key="unused", max_retries=0)
@@ -176,6 +177,7 @@ def test_a_watcher_sees_a_request_in_its_slot(client: openai.OpenAI, address: st
         assert last["steps"] - before["steps"] >= 400
 
 
+@pytest.mark.slow  # starts servers
 def test_a_conversation_continues_from_slots_that_heads_divide(folder: Path) -> None:
     """As the server does by default, and as one request asks."""
     divided = ("--kv-turns", "continue", "--kv-heads", "global", "--kv-select", "kvzip", "--prefix-store", "10MB")

@@ -125,6 +125,7 @@ def test_a_signal_while_the_engine_starts_ends_both(tmp_path: Path, model_dir: P
     assert not psutil.wait_procs(children, timeout=5)[1]
 
 
+@pytest.mark.slow  # starts servers
 def test_watchers_do_not_hold_up_the_end(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build") as process:
         url = address(process)
@@ -139,6 +140,7 @@ def test_watchers_do_not_hold_up_the_end(tmp_path: Path, model_dir: Path) -> Non
     assert (out, err, process.returncode) == ("stopped\nended\n", "", 0)
 
 
+@pytest.mark.slow  # starts servers
 def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build_sluggish") as process:
         found = re.search(r"http://\S+", lines_until(process, "try: "))
@@ -205,6 +207,7 @@ def test_an_engine_that_dies_ends_its_streams_with_an_error_and_is_started_again
     assert re.search(r"killed.*\n.*started again in 0.5 s\n.*ready again", log)
 
 
+@pytest.mark.slow  # starts servers
 def test_an_engine_that_cannot_be_started_again_ends_the_server(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build_once") as process:
         address(process)
@@ -215,6 +218,7 @@ def test_an_engine_that_cannot_be_started_again_ends_the_server(tmp_path: Path, 
     assert "BadWeights: it was built before" in log
 
 
+@pytest.mark.slow  # starts servers
 def test_a_signal_while_there_is_no_engine_is_not_reported_as_success(tmp_path: Path, model_dir: Path) -> None:
     with program(tmp_path, model_dir, "build", restart_after=60) as process:
         url = address(process)
@@ -241,6 +245,7 @@ def _noting(lines: Iterator[str], into: "Queue[str]") -> Iterator[str]:
         yield line
 
 
+@pytest.mark.slow  # starts servers
 def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir: Path) -> None:
     with (
         program(tmp_path, model_dir, "build_sluggish") as process,
@@ -261,6 +266,7 @@ def test_a_signal_under_load_loses_no_accepted_request(tmp_path: Path, model_dir
         assert process.wait(timeout=5) == 0
 
 
+@pytest.mark.slow  # starts servers
 def test_at_the_deadline_running_answers_end_with_abort(tmp_path: Path, model_dir: Path) -> None:
     with (
         program(tmp_path, model_dir, "build_sluggish", drain_seconds=0.3) as process,
@@ -276,6 +282,7 @@ def test_at_the_deadline_running_answers_end_with_abort(tmp_path: Path, model_di
         assert process.wait(timeout=5) == 0
 
 
+@pytest.mark.slow  # starts servers
 def test_the_engines_of_several_models_are_started_ended_and_started_again_one_by_one(
     tmp_path: Path, model_dir: Path
 ) -> None:

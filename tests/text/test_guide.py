@@ -228,10 +228,10 @@ def test_the_longest_chains_of_references_that_fit_do_not_overflow_the_stack(tmp
     ],
 )
 def test_a_grammar_that_is_too_long_is_refused_unread_with_its_length(guides: Guides, make: Any) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InvalidRequest, match=r"too large: it has [\d,]+ characters, and up to 131,072 are parsed"):
         guides.check(make())
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

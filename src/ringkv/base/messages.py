@@ -1,8 +1,8 @@
 """Messages between the server's process and the engine's. They are plain data, so any codec can carry them.
 
 To the engine: Submit, Cancel, Watch, FetchKept, Shutdown. From it: Progress any number of times, then Ready, then
-Events, Stats, EngineMetrics, Occupancy while somebody watches, and a KeptReply for each FetchKept. Fatal may come at any
-time and is always the last message.
+Events, Stats, EngineMetrics, Occupancy while somebody watches, and a KeptReply for each FetchKept. Fatal may come any
+time, and is always the last message.
 """
 
 from collections.abc import Iterable, Iterator

@@ -145,6 +145,7 @@ def test_the_bar_is_as_full_as_the_cache() -> None:
     assert filling(half).startswith("[" + "█" * (BAR // 2) + "░" * (BAR // 2) + "] 32 of 64 entries | ")
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_ctrl_c_stops_the_answer_and_not_the_program(model_dir: Path) -> None:
     options = ("--max-tokens", "400", "--ignore-eos", "--temperature", "1")
     program = start("chat", "--model", model_dir, *SMALL, *options)

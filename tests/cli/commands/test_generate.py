@@ -130,6 +130,7 @@ def test_an_invalid_request_is_refused_in_one_line(
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow  # loads torch in a process
 def test_ctrl_c_leaves_the_answer_on_a_line_of_its_own(model_dir: Path) -> None:
     options = ("--max-tokens", "400", "--ignore-eos", "--temperature", "1")
     program = start("generate", "--model", model_dir, *SMALL, *options, "Hi")

@@ -48,6 +48,7 @@ def test_a_served_model_answers_under_its_names_and_ctrl_c_ends_it(model_dir: Pa
     assert "Traceback" not in err
 
 
+@pytest.mark.slow  # starts servers
 def test_a_server_goes_on_and_stops_with_0_if_nobody_reads_its_stdout(model_dir: Path) -> None:
     with serving("--model", str(model_dir)) as program:
         assert program.stdout is not None
@@ -59,6 +60,7 @@ def test_a_server_goes_on_and_stops_with_0_if_nobody_reads_its_stdout(model_dir:
         assert program.wait(timeout=20) == 0
 
 
+@pytest.mark.slow  # starts servers
 @pytest.mark.parametrize(("flags", "lines"), [((), ["GET /health 200"]), (("--no-request-log",), [])])
 def test_requests_are_logged_on_stderr_unless_that_is_switched_off(
     model_dir: Path, flags: tuple[str, ...], lines: list[str]
@@ -89,6 +91,7 @@ def test_a_process_of_torchrun_whose_ranks_another_one_starts_ends_at_once(
     assert result.last_line == "ringkv: local rank 0 starts rank 3; this process has nothing to do"
 
 
+@pytest.mark.slow  # starts servers
 def test_tls_and_keys_protect_a_served_model(model_dir: Path, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate")
@@ -122,6 +125,7 @@ def test_tls_and_keys_protect_a_served_model(model_dir: Path, tmp_path: Path) ->
     assert "alice-0123456789" not in err
 
 
+@pytest.mark.slow  # starts servers
 def test_a_server_from_a_file_with_json_logs_writes_nothing_else(model_dir: Path, tmp_path: Path) -> None:
     (file := tmp_path / "it.toml").write_text(f'model = {json.dumps(str(model_dir))}\nlog-format = "json"\n')
     with serving("--config", str(file)) as program:
