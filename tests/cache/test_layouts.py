@@ -1,7 +1,5 @@
 """Layouts of the policies, and the budgets that they refuse."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,14 +32,6 @@ from ringkv.cache.rings import Rings
 )
 def test_a_policy_lays_out_a_prompt_as_specified(policy: str, n: int, want: Layout) -> None:
     assert layout(KVChoice(policy, sinks=4, recent=8, review=5, select=SnapKV(window=6)), n, 32) == want
-
-
-def test_a_compressed_prompt_of_which_a_step_reads_some_entries_is_laid_out_as_without() -> None:
-    choice = KVChoice("snapkv", sinks=4, recent=8, select=SnapKV(window=6))
-    for n in (20, 100):
-        read = layout(replace(choice, read=16), n, 32)
-        assert (read.read, read.leading, read.newest) == (16, 4, 6)
-        assert read._replace(read=0, leading=0, newest=0) == layout(choice, n, 32)
 
 
 def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:

@@ -79,6 +79,13 @@ class Step:
         counts = torch.tensor([[LIMIT, LEADING, NEWEST]], dtype=torch.int32).repeat(SLOTS, 1)
         return Pages(digest(keys.unflatten(2, (-1, PAGE))).to(dtype), pins, counts)
 
+    def limited(self, limit: int) -> None:
+        """Have slots read so many pages."""
+        assert isinstance(self.slots.reading, Pages)
+        counts = self.slots.reading.counts.clone()
+        counts[:, 0] = limit
+        self.slots = self.slots._replace(reading=self.slots.reading._replace(counts=counts))
+
     def run(self, attend: Attend, is_written: bool = True) -> Partial:
         """Run the step on a copy of the slots, which `after` is then."""
         self.after = mapped(self.slots, Tensor.clone)

@@ -110,7 +110,8 @@ def reading_of(places: Tensor | None, pages: Sequence[Tensor], residents: Sequen
         return Ragged(places)
     if not pages:
         return None
-    return Pages(*pages, Residents(*residents) if residents else None)
+    digests, pins, counts = pages
+    return Pages(digests, pins, counts, Residents(*residents) if residents else None)
 
 
 _LEAVES = Tensor, frozenset
