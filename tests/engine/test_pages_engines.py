@@ -62,8 +62,10 @@ def test_drafts_that_are_taken_back_leave_the_same_tokens(paged: LocalEngine) ->
 
 @pytest.mark.slow
 def test_graphs_compute_what_eager_steps_do(paged: LocalEngine) -> None:
+    """A code of 4 bits may be rounded the other way, and all later steps read it."""
     compiled = build(replace(paged.config, graphs="compiled"))
-    assert_equal_but_for_ties(decoded(compiled, KV), decoded(paged, KV))
+    near = 5e-3 if paged.config.slot_format.encoding == "int4" else 1e-4
+    assert_equal_but_for_ties(decoded(compiled, KV), decoded(paged, KV), near)
 
 
 def test_ranks_read_what_one_rank_does(paged: LocalEngine) -> None:
@@ -72,11 +74,11 @@ def test_ranks_read_what_one_rank_does(paged: LocalEngine) -> None:
         assert_equal_but_for_ties(logits, want)
 
 
-def assert_equal_but_for_ties(logits: torch.Tensor, want: torch.Tensor) -> None:
+def assert_equal_but_for_ties(logits: torch.Tensor, want: torch.Tensor, near: float = 1e-4) -> None:
     """Two pages may promise equal attention, except for rounding. A step may then read the other one."""
     off = (logits - want).abs().amax(-1)
     assert (off < 0.2).all()
-    assert (off < 1e-4).sum() >= len(off) - 2
+    assert (off < near).sum() >= len(off) - 2
 
 
 def test_a_slot_has_the_planned_bytes(paged: LocalEngine, llama_dir: Path) -> None:
