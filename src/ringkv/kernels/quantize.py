@@ -9,7 +9,7 @@ Groups have the size of GGUF's Q4_0, Q4_1 and Q4_K, so weights from such a file 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,8 +56,8 @@ def chunks(matrix: Quantised, count: int) -> list[Quantised]:
 
 def stacked(matrices: Sequence[Quantised]) -> Quantised:
     """Concatenate matrices along their rows. A part is None in all of them or in none."""
-    parts = zip(*matrices, strict=True)
-    return type(matrices[0])(*(None if some[0] is None else torch.cat(some) for some in parts))
+    parts: list[Any] = [None if some[0] is None else torch.cat(some) for some in zip(*matrices, strict=True)]
+    return type(matrices[0])(*parts)
 
 
 def pack_int8(weight: Tensor | Int8Rows) -> Tensor:

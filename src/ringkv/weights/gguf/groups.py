@@ -142,5 +142,4 @@ def halves(packed: Bytes) -> Bytes:
 
 def in_pairs(elements: Bytes) -> Bytes:
     """Return two elements a byte, the earlier in the lower half."""
-    pairs: Bytes = elements[..., ::2] | elements[..., 1::2] << 4
-    return pairs
+    return elements[..., ::2] | elements[..., 1::2] << np.uint8(4)

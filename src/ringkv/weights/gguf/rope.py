@@ -45,7 +45,7 @@ def _longrope(gguf: GGUF) -> dict[str, Any]:
     fields = {
         "rope_type": "longrope",
         "original_max_position_embeddings": gguf.positive(".rope.scaling.original_context_length"),
-        **{name: [short(value) for value in gguf.tensor(tensor).reshape(-1)] for name, tensor in LONGROPE.items()},
+        **{name: [short(value) for value in gguf.tensor(tensor).ravel().tolist()] for name, tensor in LONGROPE.items()},
     }
     given = gguf.decimal(".rope.scaling.attn_factor", 0.0)  # 0: it follows from the two contexts
     return {**fields, "attention_factor": given} if given else fields
