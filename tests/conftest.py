@@ -16,8 +16,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")  # a quarter of the time to compile a graph
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# A shell starts what it runs in the background deaf to Ctrl-C, and programs that the tests start would be so too.
+# A shell starts what it runs in the background deaf to Ctrl-C, and nohup deaf to the end of the terminal.
+# Programs that the tests start would be so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is not a failure, and every run has the same examples.
 settings.register_profile("ringkv", deadline=None, max_examples=30, derandomize=True)

@@ -133,7 +133,7 @@ def test_a_truncated_tokenizer_json_is_refused(model_dir: Callable[..., Path], s
 
 
 def test_importing_the_room_loads_neither_torch_nor_gguf_nor_transformers():
-    modules = "chat_template, detokenizer, gguf_tokenizer, stop, stream, tokenizer"
+    modules = "chat_template, gguf_tokenizer, stream, tokenizer"
     heavy = "{'torch', 'gguf', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules)"
     program = f"import sys; from ringkv.text import {modules}; print({heavy} or 'light')"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -101,13 +101,13 @@ class DecodeLoop(Loop):
                 continue
             request = transfer.request
             match what:
-                case Arrived(prefix):
-                    self._prefixes[request.id] = what
-                    self.arrived(request, Cached(prefix.cached, prefix.cached))
                 case Failure():
                     yield from self.fail(request.id, what)
-                case tuple():
-                    yield Scored(request.id, what)
+                case Arrived():
+                    self._prefixes[request.id] = what
+                    self.arrived(request, Cached(what.prefix.cached, what.prefix.cached))
+                case tuple() as logprobs:
+                    yield Scored(request.id, logprobs)
 
     def _drop(self, request_id: str) -> None:
         """Cancel the prefix of a request, whatever its state, if it has a prefix."""

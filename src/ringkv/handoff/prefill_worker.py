@@ -82,9 +82,11 @@ class PrefillWorker:
             case Ask(number) if number not in peer.transfers:
                 self._ask(peer, message)
             case Drop(number):
-                transfer = peer.transfers.get(number)
-                if transfer and transfer.state is State.RESERVED:  # a prefix that is sent will be acknowledged
-                    self._end(peer, transfer)
+                dropped = peer.transfers.get(number)
+                if (
+                    dropped is not None and dropped.state is State.RESERVED
+                ):  # a prefix that is sent will be acknowledged
+                    self._end(peer, dropped)
                     peer.link.send(PromptDropped(number))
             case Received(number) if peer.sending and peer.sending.number == number:
                 peer.sending.to(State.ACKNOWLEDGED)

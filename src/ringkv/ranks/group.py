@@ -178,7 +178,7 @@ class Group:
 
     def _watch(self) -> None:
         watched = {member.sentinel: member for member in self._members}
-        ended = watched[wait(list(watched))[0]]  # type: ignore[index]
+        ended = watched[wait(list(watched))[0]]  # type: ignore[index, arg-type]
         if self._is_closing or not self._finalize.still_active():
             return
         self._failure = f"rank {ended.index} of {self._count} {ended.ending()}"

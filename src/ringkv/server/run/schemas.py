@@ -21,14 +21,11 @@ SPANS = list[Annotated[tuple[Int64, Int64], Field(strict=False)]]
 TYPES: dict[type, Any] = {int: Int64, float: float, str: str, bool: bool, tuple: SPANS}
 
 
-KVFields: type[BaseModel] = create_model(
-    "KVFields",
-    __config__=ConfigDict(extra="allow", strict=True),
-    **{
-        name: (TYPES[setting.kind] | None, Field(default=None, description=f"{setting.help}."))
-        for name, setting in PER_REQUEST.items()
-    },
-)
+_KV_FIELDS: dict[str, Any] = {
+    name: (TYPES[setting.kind] | None, Field(default=None, description=f"{setting.help}."))
+    for name, setting in PER_REQUEST.items()
+}
+KVFields: type[BaseModel] = create_model("KVFields", __config__=ConfigDict(extra="allow", strict=True), **_KV_FIELDS)
 
 Prompts = list[str] | list[list[int]]
 SentMessage = dict[str, Any]  # {"role": ..., "content": ...}, and keys that the chat template uses

@@ -97,7 +97,8 @@ def histograms(name: str, help_: str, values: Mapping[str, Histogram]) -> Metric
     """Return the metric of a histogram of each model."""
     family = HistogramMetricFamily(name, help_, labels=LABELS)
     for model, histogram in values.items():
-        buckets = [(floatToGoString(bound), count) for bound, count in histogram.cumulative()]
+        cumulative = histogram.cumulative()
+        buckets = [(floatToGoString(bound), count) for bound, count in cumulative]  # type: ignore[no-untyped-call]
         family.add_metric([model], buckets, histogram.total)
     return family
 
