@@ -111,7 +111,7 @@ SKIPPED: Mapping[PlaneFormat, int] = {"plain": 0, "int8": 0, "int4": 2, "zipcach
 class Plane(NamedTuple):
     """One vector of `width` elements per token, for each of `heads`.
 
-    group: elements that share a scale, if the format has any; None for all.
+    group: elements that share a scale, if the format has any, or None for all.
     """
 
     heads: int
@@ -224,8 +224,8 @@ class CacheSpec(NamedTuple):
 class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
-    queries: query heads per key-value head. window: tokens that each token attends to, itself included; None for all.
-    slots: how slots are stored and read; staging and stored prompts are plain.
+    queries: query heads per key-value head. window: tokens that each token attends to, itself included, or None for
+    all. slots: how slots are stored and read. Staging and stored prompts are plain.
     """
 
     layers: tuple[int, ...]

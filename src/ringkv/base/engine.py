@@ -56,7 +56,7 @@ class Limits:
     max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     page: int = 0  # entries of a page of slots that are read in pages, else 0
-    resident: int | None = None  # pages of each head that stay where steps read them, at most; None for all
+    resident: int | None = None  # pages of each head that stay where steps read them, at most, or None for all
     tier: str = ""  # directory of the files that hold the slots' entries, or IN_HOST_MEMORY; "": with all else
     tier_bytes: int = 0  # of one slot there; not in slot_bytes
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
@@ -155,7 +155,7 @@ class Packet(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """One slot's token; None if its logits were not finite."""
+    """One slot's token, or None if its logits were not finite."""
 
     token: int | None
     logprob: TokenLogprob | None

@@ -93,7 +93,7 @@ class Stats:
     """Requests by stage, free slots and free staging lanes. Sent whenever they change.
 
     free_lanes: a lane is taken and freed together with another change, so it is not compared.
-    prefill_workers: those that are connected; None if the engine prefills its prompts itself.
+    prefill_workers: those that are connected, or None if the engine prefills its prompts itself.
     """
 
     waiting: int

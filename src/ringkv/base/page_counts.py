@@ -56,9 +56,10 @@ def most_read(layout: Layout, page: int) -> int:
 
 
 def page_usage(layout: Layout, page: int, fed: int, resident: int | None = None) -> PageUsage | None:
-    """Return what the steps of an answer have read once so many of its tokens were fed; None if they read everything.
+    """Return what the steps of an answer have read once so many of its tokens were fed.
 
-    Each token that is fed takes an entry more. resident: pages that stay where steps read them, at most; None for all.
+    The result is None if they read everything. Each token that is fed takes an entry more. resident: pages that stay
+    where steps read them, at most, or None for all.
     """
     counts = PageCounts.of(layout, page) if page else None
     if counts is None:

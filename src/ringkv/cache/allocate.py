@@ -61,7 +61,7 @@ def _planes(group: LayerGroup, rows: int, entries: int, new: Allocate) -> tuple[
 
 
 def _centers(group: LayerGroup, rows: int, new: Allocate) -> Tensor | None:
-    """Return the centers of encoded keys, float32 [L, R, H, W], without first keys; None for plain ones."""
+    """Return the centers of encoded keys, float32 [L, R, H, W], without first keys, or None for plain ones."""
     key = group.spec.key
     if not encoding_of(key).has_centers:
         return None

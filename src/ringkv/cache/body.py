@@ -30,9 +30,9 @@ Entries = slice | Tensor
 class Body:
     """The rows of one group of layers.
 
-    slots: what decode attention reads, with a first dimension of layers: [L, R, ...]. noted: what reviews note of each
-    entry, [L, R, H, C, ...]; None if nothing watches the rows. from_disk: int32 [L, R, H], pages that steps have read
-    ahead from files; None if no planes are in files.
+    slots: what decode attention reads, [L, R, ...]. noted: what reviews note of each entry, [L, R, H, C, ...], or None
+    if nothing watches the rows. from_disk: int32 [L, R, H], pages that steps have read ahead from files, or None if no
+    planes are in files.
     """
 
     group: LayerGroup
@@ -100,7 +100,7 @@ class Body:
 
     @property
     def recalled(self) -> Tensor | None:
-        """Pages that steps have recalled, int32 [L, R, H]; None if all are where steps read them."""
+        """Pages that steps have recalled, int32 [L, R, H], or None if all are where steps read them."""
         residents = self.pages.residents if self.pages else None
         return residents.fetched if residents else self.from_disk
 
@@ -155,7 +155,7 @@ class Body:
             yield self.planes[first : first + each]
 
     def _centers(self, plane: int, row: int) -> Tensor | None:
-        """Return the centers [L, H, W] of a row's keys; None for values, and if the encoding has none."""
+        """Return the centers [L, H, W] of a row's keys, or None for values, and if the encoding has none."""
         return None if plane or self.slots.centers is None else self.slots.centers[:, row]
 
     def place(self, row: int, layout: Layout) -> None:

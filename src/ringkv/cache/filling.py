@@ -63,7 +63,7 @@ def decode(plane: Plane, tensors: Sequence[Tensor], centers: Tensor | None) -> T
 
 
 def fill(kept: Kept, plane: int, encoding: Encoding, target: Sequence[Tensor], centers: Tensor | None) -> None:
-    """Fill the first entries of a plane's tensors [L, H, C, ...], and set those after them to 0; in place.
+    """Fill the first entries of a plane's tensors [L, H, C, ...], and set those after them to 0, in place.
 
     centers: [L, H, W] of encoded keys.
     """
@@ -108,7 +108,7 @@ def _encode(encoding: Encoding, vectors: Tensor, target: Sequence[Tensor]) -> No
 def fill_heads(
     kept: Kept, plane: int, encoding: Encoding, target: Sequence[Tensor], room: Tensor, centers: Tensor | None
 ) -> None:
-    """Fill a plane's tensors [E, ...] that ragged heads divide, head after head; in place.
+    """Fill a plane's tensors [E, ...] that ragged heads divide, head after head, in place.
 
     room: int64 [L, H], the entries of each head. Those after its own become 0. centers: [L, H, W] of encoded keys.
     """

@@ -42,16 +42,16 @@ class Rings:
         return torch.where(self.ring > 0, live, 0)
 
     def advance(self, tokens: Tensor | int = 1) -> None:
-        """Add `tokens`, int32 [B] or one number for all, to the length of every slot in use; in place."""
+        """Add `tokens`, int32 [B] or one number for all, to the length of every slot in use, in place."""
         self.length.add_((self.ring > 0).int() * tokens)
 
     def place(self, slot: int, layout: Layout) -> None:
-        """Assign a slot to a compressed prompt; in place."""
+        """Assign a slot to a compressed prompt, in place."""
         values = layout.prompt, layout.protected, layout.base, layout.ring
         for tensor, value in zip(vars(self).values(), values, strict=True):
             tensor[slot] = value
 
     def release(self, slot: int) -> None:
-        """Free a slot; in place. It is neither read nor written until it is placed again."""
+        """Free a slot, in place. It is neither read nor written until it is placed again."""
         for tensor in vars(self).values():
             tensor[slot] = 0

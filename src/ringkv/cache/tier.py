@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def allocate_tier(config: EngineConfig, like: Tensor) -> Allocate | None:
-    """Return what allocates the entries of slots in pages; None if they are with all else."""
+    """Return what allocates the entries of slots in pages, or None if they are with all else."""
     pages = config.slot_format.pages
     if pages and pages.resident:
         if like.is_cuda and find_spec("triton") is None:

@@ -57,7 +57,7 @@ class Batch:
             self.release(slot)
 
     def slot(self, slot: int) -> CacheRow | None:
-        """Return the memory of a slot; None if another rank has it."""
+        """Return the memory of a slot, or None if another rank has it."""
         row = self.share.place(slot)
         for body in self.bodies:
             body.settle()

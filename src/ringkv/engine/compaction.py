@@ -74,7 +74,7 @@ class Compaction:
         lane.dropped += full.block
 
     def places_of(self, number: int, lane: Lane, group: int, entries: Tensor) -> Tensor:
-        """Return int64 like entries [L, H, n], the places in the prompt of these entries of a lane; EMPTY for EMPTY."""
+        """Return int64 like entries [L, H, n], their places in the lane's prompt, and EMPTY for EMPTY."""
         if not lane.dropped or self._staging.groups[group].window is not None:
             return torch.where(entries < 0, entries, entries + lane.dropped)
         shift, _ = self._staging.lanes[number].spans[group]

@@ -13,7 +13,7 @@ LIMIT_S = 120.0  # importing torch and opening the device
 
 
 def free_bytes(device: str | None) -> int | None:
-    """Return what is free on a GPU; None for a CPU, without loading torch.
+    """Return what is free on a GPU, or None for a CPU, without loading torch.
 
     Raises InvalidRequest for a device that is not there.
     """

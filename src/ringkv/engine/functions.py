@@ -37,7 +37,7 @@ Dynamic = dict[int, tuple[int, ...]]
 class _Layers(NamedTuple):
     """The layers of a kind, with the names of their weights in the order of arguments.
 
-    form: of the slots that are arguments, see `kernels.slots.form`; None if there are none.
+    form: of the slots that are arguments, see `kernels.slots.form`, or None if there are none.
     """
 
     decoder: Decoder
@@ -128,7 +128,7 @@ def _attend_slots(layer: Layer, slots: Slots, rows: Rows, q: Tensor, k: Tensor |
 
 
 def _division(layer: Layer) -> Division | None:
-    """Return how ranks divide the slots of a layer with latents; None if each has all of them."""
+    """Return how ranks divide the slots of a layer with latents, or None if each has all of them."""
     block = layer.attention
     assert isinstance(block, LatentAttention)
     return Division(block.shares, block.rank, layer.exchange) if block.shares else None

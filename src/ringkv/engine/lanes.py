@@ -125,7 +125,7 @@ class Lanes:
         return compress(staged, choice, self._config.capacity)
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
-        """Copy the selected entries of a lane's prompt to a slot; None if another rank has it."""
+        """Copy the selected entries of a lane's prompt to a slot. slot: None if another rank has it."""
         selection = self.select(lane, choice)
         if slot is not None:
             selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
@@ -138,7 +138,7 @@ class Lanes:
         return len(loaded.known.tokens) > 0 or loaded.cached.gap + loaded.missing == 0
 
     def tokens_of(self, number: int, entries: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield which tokens a lane's entries [L, H, n] of each group hold; -1 for one that is not known."""
+        """Yield which tokens a lane's entries [L, H, n] of each group hold, or -1 for one that is not known."""
         lane = self._lanes[number]
         held: Sequence[Tensor | None] = lane.loaded.known.tokens or [None] * len(self.groups)
         for group, (of_group, tokens) in enumerate(zip(entries, held, strict=True)):

@@ -35,7 +35,7 @@ class Sizes:
     unit: int = 1
 
     def fit(self, rows: int) -> int | None:
-        """Return the smallest size for so many rows; None if there is none."""
+        """Return the smallest size for so many rows, or None if there is none."""
         if self.fixed:
             return min((size for size in self.fixed if size >= rows), default=None)
         size = self._rounded_up(max(rows, self.least))

@@ -63,7 +63,7 @@ _STORED_AS: Mapping[torch.dtype, Callable[[Checkpoint, str, slice, slice], Any]]
     torch.uint8: Checkpoint.groups,
     torch.int8: Checkpoint.int8_rows,
 }
-"""How to read what a checkpoint stores in the format with this dtype; None if it stores something else."""
+"""How to read what a checkpoint stores in the format with this dtype, or None if it stores something else."""
 
 
 def _spans(part: CheckpointTensor) -> tuple[slice, slice]:

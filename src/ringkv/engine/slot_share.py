@@ -30,7 +30,7 @@ class SlotShare:
         return self.rank.count
 
     def place(self, slot: int) -> int | None:
-        """Return a slot's row in this rank's bodies; None if another rank has it."""
+        """Return a slot's row in this rank's bodies, or None if another rank has it."""
         return slot // self.ranks if slot % self.ranks == self.rank.index else None
 
     def places(self, rows: Tensor) -> Tensor:

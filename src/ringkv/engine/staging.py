@@ -104,7 +104,7 @@ class Staging:
         bodies: list[Body] = []
         self.queries: list[Tensor] = []
         self._storages: list[LaneStorage] = []
-        # By group int64 [L, P, H] on the CPU, the first place of each head in each lane; None if heads have equal
+        # By group int64 [L, P, H] on the CPU, the first place of each head in each lane, or None if heads have equal
         # slots, and so the same places.
         self._begins: list[Tensor | None] = []
         for index, group in enumerate(self.groups):
@@ -147,7 +147,7 @@ class Staging:
         return self.lanes[lane]
 
     def set_begins(self, lane: int, begins: Sequence[Tensor | None]) -> None:
-        """Set the first place of each head of a lane, by group int64 [L, H]; None if all have the same places."""
+        """Set the first place of each head of a lane, by group int64 [L, H], or None if heads have the same places."""
         for places, new in zip(self._begins, begins, strict=True):
             assert places is not None or new is None, "these heads have equal slots"
             if places is not None:

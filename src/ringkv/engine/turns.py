@@ -128,7 +128,7 @@ def _continues(choice: KVChoice) -> bool:
 
 
 def _begins(lengths: Tensor | None) -> Tensor | None:
-    """Return the first entry of each head, int64 [L, H], if all end together; None if all have the same number."""
+    """Return the first entry of each head, int64 [L, H], if all end together, or None if all have the same number."""
     if lengths is None or bool((lengths == lengths[0, 0]).all()):
         return None
     return lengths.max() - lengths
@@ -173,7 +173,7 @@ def tokens_at(places: Tensor, cached: Cached, held: Tensor | None) -> Tensor:
     """Return int64 [L, H, n], which tokens of a prompt are at these places of its lane; below 0 for those below 0.
 
     cached: what the lane began with. held: int32 [L, H, m], the tokens of its first entries, which an earlier turn has
-    left; None if they are not known, and then they are -1.
+    left, or None if they are not known, and then they are -1.
     """
     if not cached.gap and held is None:
         return places

@@ -14,7 +14,7 @@ from ringkv.base.errors import RingKVError
 from ringkv.base.failure import Failure, describe, in_short
 from ringkv.machine.parent import exit_with_parent
 from ringkv.ranks import rendezvous
-from ringkv.ranks.messages import Built, Lanes, Stop, link_of
+from ringkv.ranks.messages import ANY_SIZE, Built, Lanes, Stop, link_of
 from ringkv.wire.link import Link, LinkClosed
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def main(end: socket, config: EngineConfig, timeout: float) -> None:
     """Run until `Stop`, or until the first rank ends."""
     _begin(config.rank.index)
-    _follow(link_of(end), config, timeout)
+    _follow(link_of(end, ANY_SIZE), config, timeout)
 
 
 def main_of_another_machine(config: EngineConfig, timeout: float) -> None:

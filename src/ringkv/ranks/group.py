@@ -21,7 +21,7 @@ from ringkv.base.ranks import RankEnded
 from ringkv.machine.exit_status import described
 from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main
-from ringkv.ranks.messages import CODEC, Built, RankMessage, Stop, link_of
+from ringkv.ranks.messages import ANY_SIZE, CODEC, Built, RankMessage, Stop, link_of
 from ringkv.wire.handshake import Hello, Refused, admit, key
 from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
@@ -68,7 +68,7 @@ def started(config: EngineConfig, descriptor: int | None, timeout: float) -> Ite
         assert process.pid is not None
         if descriptor is not None:
             send_handle(ours, descriptor, process.pid)
-        yield Member(index, link_of(ours), process)
+        yield Member(index, link_of(ours, ANY_SIZE), process)
 
 
 def accepted(config: EngineConfig, tell: Progress) -> Iterator[Member]:
@@ -178,7 +178,7 @@ class Group:
 
     def _watch(self) -> None:
         watched = {member.sentinel: member for member in self._members}
-        ended = watched[wait(list(watched))[0]]  # type: ignore[index, arg-type]
+        ended = watched[wait(list(watched))[0]]  # type: ignore[arg-type, index]
         if self._is_closing or not self._finalize.still_active():
             return
         self._failure = f"rank {ended.index} of {self._count} {ended.ending()}"

@@ -14,7 +14,7 @@ from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.wire.codec import Codec
 from ringkv.wire.handshake import Hello, Welcome
-from ringkv.wire.link import Link
+from ringkv.wire.link import LARGEST, Link
 
 Lanes = dict[int, Request]
 """The request whose prompt is in each lane."""
@@ -137,6 +137,9 @@ RankMessage = Verb | Stop | Built
 CODEC = Codec(Hello, Welcome, *get_args(RankMessage))
 
 
-def link_of(end: socket) -> Link:
-    """Return a rank's link. The entries of a slot may take many gigabytes, so a message may have any size."""
-    return Link(end, CODEC, largest=1 << 62)
+ANY_SIZE = 1 << 62  # bytes of a message within a machine: the entries of a slot may take many gigabytes
+
+
+def link_of(end: socket, largest: int = LARGEST) -> Link:
+    """Return a rank's link."""
+    return Link(end, CODEC, largest)

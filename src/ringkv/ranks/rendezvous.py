@@ -30,8 +30,8 @@ def listener(nodes: Nodes) -> socket.socket:
 
 def connected(config: EngineConfig, timeout: float = CONNECT_TIMEOUT) -> Link:
     """Connect to the first rank. Raises InvalidRequest if it does not listen within `timeout` seconds, or refuses."""
-    secret, end = key(PARAM), _dialled(config.nodes, timeout)
-    hello = Hello(fingerprint(config), rank=config.rank.index)
+    secret, hello = key(PARAM), Hello(fingerprint(config), rank=config.rank.index)
+    end = _dialled(config.nodes, timeout)
     try:
         return introduce(end, secret, hello, link_of, "the first machine")
     except (LinkClosed, InvalidMessage) as error:

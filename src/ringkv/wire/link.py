@@ -11,6 +11,7 @@ from contextlib import suppress
 from multiprocessing import connection
 from select import POLLIN, poll
 from typing import Any
+from weakref import finalize
 
 import msgspec
 
@@ -35,6 +36,8 @@ class Link:
     def __init__(self, end: socket.socket, codec: Codec, largest: int = LARGEST) -> None:
         """codec: of the messages that the other end may send. largest: bytes of a message of either end."""
         self._end, self._codec, self._largest = end, codec, largest
+        self._finalize = finalize(self, end.close)  # not `__del__`, which may come after that of the socket
+        self._finalize.atexit = False
         self._is_lost = False  # it is not known where the next message begins
         self._arrivals = poll()
         self._arrivals.register(end, POLLIN)
@@ -110,11 +113,8 @@ class Link:
             self._end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Free the socket. What was sent before still arrives."""
-        self._end.close()
-
-    def __del__(self) -> None:
-        self._end.close()
+        """Free the socket. What was sent before still arrives. A link that is deleted is closed."""
+        self._finalize()
 
     def _check(self, size: int) -> None:
         if size > self._largest:

@@ -144,20 +144,20 @@ def test_errors_are_what_the_server_failed_to_answer_and_did_not_refuse() -> Non
         ("other", 500),
     ):
         metrics.answered(endpoint, status)
-    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (7, 2, 3, 0)
+    assert metrics.totals() == {"requests": 7, "invalid": 2, "errors": 3, "rejected": 0}
     metrics.rejected("queue_requests")
     metrics.rejected("rate_limit_exceeded")
-    assert (metrics.requests, metrics.invalid, metrics.errors, metrics.rejections) == (7, 1, 2, 2)
+    assert metrics.totals() == {"requests": 7, "invalid": 1, "errors": 2, "rejected": 2}
 
 
 def test_observations_of_a_model_are_taken_once() -> None:
     metrics = Metrics()
     model, other = metrics.of("a"), metrics.of("b")
     other.observe("time_to_first_token_seconds", 0.3)
-    other.cancelled(5)
+    other.add("requests_cancelled", 5)
     for seconds in (0.005, 0.3, 1000):
         model.observe("time_to_first_token_seconds", seconds)
-    model.cancelled(2)
+    model.add("requests_cancelled", 2)
     assert model.count("requests_cancelled") == 2
     assert model.taken("time_to_first_token_seconds") == [0.005, 0.3, 1000]
     assert model.taken("time_to_first_token_seconds") == model.taken("time_per_output_token_seconds") == []

@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
     tokens: int32 [L, H, m], the token that each entry holds; empty if that is not known. votes: float32 [L, H, n], what
     the selector gave the entries that no token overwrites, if its votes last; else empty. begins: int64 [L, H], the
-    first entry of each head; None if all begin at 0.
+    first entry of each head, or None if all begin at 0.
     """
 
     tokens: Sequence[Tensor] = ()

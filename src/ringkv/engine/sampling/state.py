@@ -60,7 +60,7 @@ class SamplingState:
         return Inputs(logits, forced, position, **vars(self))
 
     def enter(self, slot: int, request: Request) -> None:
-        """Store a request's parameters; in place."""
+        """Store a request's parameters, in place."""
         params, device = request.sampling, self.seed.device
         self.seed[slot] = (request.seed + 2**63) % 2**64 - 2**63  # any integer, wrapped to int64
         self.temperature[slot] = 0.0 if params.is_greedy else params.temperature
@@ -82,7 +82,7 @@ class SamplingState:
         self.ends[slot, _ids(ends, device)] = True
 
     def leave(self, slot: int) -> None:
-        """Free a slot, so that nothing is sampled or scored for it; in place."""
+        """Free a slot, so that nothing is sampled or scored for it, in place."""
         self.tier[slot] = FREE
         self.scored[slot] = False
 
@@ -92,12 +92,12 @@ class SamplingState:
         return dict(zip(tokens.tolist(), self.in_output[slot, tokens].tolist(), strict=True))
 
     def recount(self, slot: int, sampled: Mapping[int, int]) -> None:
-        """Set the counts of sampled tokens; in place."""
+        """Set the counts of sampled tokens, in place."""
         for token, count in sampled.items():
             self.in_output[slot, token] = count
 
     def allow(self, slot: int, tokens: bytes) -> None:
-        """Set which tokens a grammar allows next, one bit each; in place."""
+        """Set which tokens a grammar allows next, one bit each, in place."""
         self.allowed[slot] = torch.frombuffer(bytearray(tokens), dtype=torch.int32)
 
     def count(self, tokens: Tensor) -> None:
