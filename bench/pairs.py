@@ -20,9 +20,15 @@ NO_LONGER_REFUSED: tuple[tuple[Feature, Feature], ...] = (
     ("pages", "int4"),
     ("reviews", "int8"),
     ("reviews", "int4"),
+    ("ragged heads", "handoff"),
+    ("zipcache", "handoff"),
+    ("pages", "handoff"),
+    ("reviews", "handoff"),
+    ("workspace", "handoff"),
 )
 """Pairs that models/slot_formats.py refused at COMMIT beside those of CANNOT: `_check_heads` and `_check_reviewed` took
-plain slots alone, and `_check_pages` plain and int8 ones."""
+plain slots alone, `_check_pages` plain and int8 ones, and `check_handoff` those without pages whose heads are equal.
+cli/roles.py refused a workspace."""
 REMOVED: Mapping[str, tuple[str, ...]] = {
     "fp8": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory"),
     "turbo4": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory", "latents"),

@@ -11,7 +11,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.cli.roles import RoleOptions
 from ringkv.plan.options import Options
 from ringkv.wire.handshake import KEY
@@ -96,11 +95,5 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
 def test_auto_reads_no_pages_if_prefill_is_apart_from_decode(role: str, policy: str) -> None:
     asked = Options(kv_policy="auto", kv_budget=1024)
     assert RoleOptions(role=role, prefill="localhost:7070").adapted(asked).kv_policy == policy
-    for other in ({"kv_budget": None}, {"kv_tier": "memory"}):  # full; asks for pages, which are refused
+    for other in ({"kv_budget": None}, {"kv_tier": "memory"}):  # full; asks for pages
         assert RoleOptions(role=role).adapted(replace(asked, **other)).kv_policy == "auto"
-
-
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_a_workspace_is_refused_for_a_role(role: str) -> None:
-    with pytest.raises(InvalidRequest, match="prefill_workspace 4,096 is not implemented"):
-        RoleOptions(role=role).adapted(Options(prefill_workspace=4096))

@@ -9,13 +9,13 @@ import torch
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.kv import KVChoice
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.kernels import decode_attend_reference, pages
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.gpu.tiling import Tiling
-from ringkv.kernels.pages import EVERY_PAGE
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Pages, Rows, flat
 from tests.device.test_experts import no_waiting

@@ -11,13 +11,13 @@ from ringkv.base.cache_spec import Pages, SlotFormat
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.events import Finished, PageUsage
 from ringkv.base.kv import KVChoice
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
 from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import pages
-from ringkv.kernels.pages import EVERY_PAGE
 from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Pages as PagesOfSlots
 from ringkv.kernels.slots import Rows, Slots

@@ -100,7 +100,7 @@ def test_a_pair_is_accepted_unless_the_table_refuses_it(
         at_fault = next(feature for feature in INSTEAD if feature in together)
         assert CANNOT[together].reason in str(refused.value), pair
         assert INSTEAD[at_fault] in str(refused.value), pair
-        assert refused.value.param in SETTINGS.get(at_fault, {}) or at_fault == "workspace", pair
+        assert refused.value.param in SETTINGS.get(at_fault, {}), pair
 
 
 @pytest.mark.parametrize("together", [key for key in CANNOT if len(key) > 2], ids=lambda key: ", ".join(sorted(key)))

@@ -14,7 +14,6 @@ from ringkv.base.kv import BLOCK
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.handoff.identity import Identity
 from ringkv.kernels.constants import BUFFERED, CHUNKS
 from ringkv.kernels.zip_slots import ZipSlots
 from ringkv.kernels.zip_tokens import decoded
@@ -147,7 +146,6 @@ def test_what_does_not_compose_is_refused_by_name(folder: Path, tmp_path: Path, 
     for run, param, text in (
         (lambda: build(zipped(folder, speculate=3)), "speculate", "kv_format zipcache"),
         (lambda: build(zipped(tmp_path)), "kv_format", "sliding windows of 16 tokens"),
-        (lambda: Identity.of(zipped(folder)), "kv_format", "prefill apart from decode"),
         (lambda: small.admit(asked), "kv_turns", "kv_format zipcache"),
     ):
         with pytest.raises(InvalidRequest, match=text) as raised:

@@ -185,6 +185,8 @@ GARBAGE = {
     "outside the slot": {"layouts": (LAYOUT._replace(ring=1 << 40),)},
     "before the slot": {"layouts": (LAYOUT._replace(base=64),)},
     "another prompt's": {"layouts": (LAYOUT._replace(prompt=2),)},
+    "in pages": {"layouts": (LAYOUT._replace(read=1),)},
+    "with reviews": {"layouts": (LAYOUT._replace(review=1),)},
 }
 
 

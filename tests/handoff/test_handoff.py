@@ -1,30 +1,38 @@
 """A prefill worker and a decode loop give the events of one engine."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from os import SEEK_END
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ringkv.base.cache_spec import PLAIN_SLOTS, SlotFormat
+from ringkv.base.cache_spec import Pages, Ragged, SlotFormat
 from ringkv.base.config import EngineConfig
+from ringkv.base.engine import Packet
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
+from ringkv.cache.layouts import layouts
 from ringkv.engine.build import build
 from ringkv.handoff.identity import Identity, fingerprint
 from ringkv.handoff.messages import Prefix
 from ringkv.handoff.shape import PrefixShape
 from ringkv.scheduler.loop import Loop
+from ringkv.wire.link import InvalidMessage
 from tests.engine import tiny
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import GEMMA3, LATENT
 from tests.engine.test_selectors import EVERY
-from tests.handoff.workers import decoding, prefilling, run, until
+from tests.handoff.workers import decoding, ends, prefilling, run, until
 from tests.scheduler.test_guided import ListGuide
 
+RECALLING = tiny.choice("arkvale", budget=96)
 pytestmark = pytest.mark.usefixtures("compiled")  # whose results for a slot do not depend on other slots
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("Llama", {}, {}),
@@ -32,6 +40,43 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "int8": ("Llama", {}, {"slot_format": SlotFormat("int8"), "dtype": "bfloat16", "speculate": 2}),
     "int4": ("Llama", {}, {"slot_format": SlotFormat("int4", skip=1), "dtype": "bfloat16"}),
     "latents": ("DeepseekV3", LATENT, {}),
+    "workspace": ("Llama", {}, {"prefill_workspace": 128}),
+    "ragged": ("Llama", {}, {"kv": tiny.choice("snapstream", heads="global")}),
+    "ragged in int8": (
+        "Llama",
+        {},
+        {
+            "kv": tiny.choice("snapstream", heads="global"),
+            "slot_format": SlotFormat("int8", Ragged()),
+            "dtype": "bfloat16",
+        },
+    ),
+    "arkvale": ("Llama", {}, {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat(reading=Pages(16))}),
+    "arkvale in int8": (
+        "Llama",
+        {},
+        {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat("int8", Pages(16)), "dtype": "bfloat16"},
+    ),
+    "scissorhands": ("Llama", {}, {"kv": tiny.choice("scissorhands", review=16)}),
+    "scissorhands in int4": (
+        "Llama",
+        {},
+        {
+            "kv": tiny.choice("scissorhands", review=16),
+            "slot_format": SlotFormat("int4", queries=16),
+            "dtype": "bfloat16",
+        },
+    ),
+    "zipcache": (
+        "Llama",
+        {},
+        {
+            "kv": tiny.choice("snapstream", budget=256, recent=160),
+            "capacity": 256,
+            "slot_format": SlotFormat("zipcache", skip=1),
+            "dtype": "bfloat16",
+        },
+    ),
 }
 
 Group = tuple[Request, ...]
@@ -44,10 +89,15 @@ class TinyGuide(ListGuide):
         return (1 << int(self.words[len(self.taken)])).to_bytes(28, "little")
 
 
-def mixed() -> list[Group]:
-    """Requests of all policies and selectors, sampled and greedy, some of which share a prompt."""
+def mixed(default: KVChoice) -> list[Group]:
+    """Requests of all policies and selectors, sampled and greedy, some of which share a prompt.
+
+    They have the engine's `kv_heads`, if their selector allows it.
+    """
     policies = [tiny.choice(name) for name in ("streaming", "snapkv", "snapstream")] + [KVChoice("full")]
-    selectors = [tiny.choice("snapstream", one) for one in EVERY]
+    selectors = [
+        tiny.choice("snapstream", select, heads="equal" if select.joins_heads else default.heads) for select in EVERY
+    ]
     groups = [
         (tiny.request(prompt(20 + 7 * n, n), f"{n}", kv, temperature=0.9, seed=n, max_tokens=12),)
         for n, kv in enumerate([*policies, *selectors, None])
@@ -59,7 +109,8 @@ def mixed() -> list[Group]:
     forced = replace(tiny.request(prompt(60, 42), "forced", max_tokens=6), forced=(5, 6, 7))
     guided = tiny.request(prompt(30, 44), "guided", grammar="5 6 7 8", max_tokens=4)
     scored = tiny.request(prompt(50, 43), "scored", prompt_logprobs=2, max_tokens=4)
-    return [*groups, tuple(shared), (penalised,), (forced,), (guided,), (scored,)]
+    long = tiny.request(prompt(210, 45), "long", max_tokens=130, ignore_eos=True)
+    return [*groups, tuple(shared), (penalised,), (forced,), (guided,), (scored,), (long,)]
 
 
 Said = tuple[dict[str, list[Any]], dict[str, list[float]]]
@@ -112,7 +163,7 @@ def one_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def test_two_workers_answer_as_one_engine(one_engine: EngineConfig) -> None:
-    asked = mixed()
+    asked = mixed(one_engine.kv)
     expected = said(run(Loop(build(one_engine), guide=TinyGuide), asked))
     name, shape = fingerprint(one_engine), PrefixShape.of(one_engine)
     with prefilling(build(one_engine), name) as one:
@@ -124,31 +175,55 @@ def test_two_workers_answer_as_one_engine(one_engine: EngineConfig) -> None:
     assert_same(found, expected)
 
 
+def test_a_decode_worker_may_have_entries_in_files(llama_dir: Path, tmp_path: Path) -> None:
+    """Its one slot has earlier entries when the next prefix arrives."""
+    config = tiny.config(llama_dir, **MODELS["arkvale"][2])
+    asked = [(tiny.request(prompt(n, n), f"{n}", max_tokens=40, ignore_eos=True),) for n in (200, 30, 120, 7)]
+    expected = said(run(Loop(build(config)), asked))
+    on_disk = replace(config, slot_format=SlotFormat(reading=Pages(16, on_disk=True)), kv_tier=tmp_path, slots=1)
+    name, shape = fingerprint(config), PrefixShape.of(on_disk)
+    assert fingerprint(on_disk) == name
+    assert shape.largest == PrefixShape.of(config).largest
+    engine, sender = build(on_disk), build(config)
+    with prefilling(sender, name) as one, decoding(engine, one.address, name=name, shape=shape) as loop:
+        found = said(run(loop, asked, one))
+    assert found[0].keys() == expected[0].keys()
+    for asked_of, (*tokens, _) in expected[0].items():  # the usage at the end counts pages that were in files
+        assert found[0][asked_of][:-1] == tokens
+
+
 def test_a_prefix_has_the_bytes_of_the_formula_and_every_packet_passes_its_check(one_engine: EngineConfig) -> None:
     engine, shape = build(one_engine), PrefixShape.of(one_engine)
     assert shape.largest == engine.limits.slot_bytes + 4 * engine.limits.vocab
+    for group, body in zip(shape.groups, engine.batch.bodies, strict=True):
+        parts = group.parts(one_engine.capacity, 16, shape.item)
+        assert [part.bytes for part in parts] == [tensor.nbytes for tensor in body.parts(1, 16)]
     for length, kv in ((20, KVChoice("full")), (200, tiny.choice("streaming")), (200, None), (40, None)):
         asked = tiny.request(prompt(length), kv=kv)
         tiny.enter(engine, asked)
         packet = engine.export(0)
         sizes = len(packet.entries), len(packet.logits)
         assert sizes == (shape.entries(packet.layouts, length), 4 * engine.limits.vocab)
-        shape.check(Prefix(0, "", packet.layouts, packet.seen, packet.sampled, *sizes), length)
+        header = Prefix(0, "", packet.layouts, packet.seen, packet.sampled, *sizes)
+        shape.check(header, length)
+        shape.check_numbers(header, memoryview(packet.entries))
         engine.release(0)
 
 
 def test_engines_of_other_settings_have_other_fingerprints(one_engine: EngineConfig) -> None:
+    slots = one_engine.slot_format
     others = [
         replace(one_engine, capacity=128),
         replace(one_engine, kv=KVChoice("streaming", budget=64)),
         replace(one_engine, dtype="float16"),
         replace(one_engine, weights="int8"),
         replace(one_engine, activations="int8"),
-        replace(one_engine, slot_format=SlotFormat("int8" if one_engine.slot_format == PLAIN_SLOTS else "plain")),
+        replace(one_engine, prefill_workspace=192),
+        replace(one_engine, slot_format=slots._replace(encoding="int8" if slots.encoding == "plain" else "plain")),
     ]
-    assert len({fingerprint(one) for one in [one_engine, *others]}) == 7
+    assert len({fingerprint(one) for one in [one_engine, *others]}) == 8
     named = [Identity.of(one_engine).refusal(Identity.of(one)).split()[0] for one in others]
-    assert named == ["capacity", "kv_policy", "dtype", "weights", "activations", "kv_format"]
+    assert named == ["capacity", "kv_policy", "dtype", "weights", "activations", "prefill_workspace", "kv_format"]
     assert fingerprint(replace(one_engine, slots=9, threads=5, store_bytes=0)) == fingerprint(one_engine)
 
 
@@ -160,3 +235,83 @@ def test_weights_that_differ_in_one_number_have_another_fingerprint(one_engine: 
         file.seek(-2, SEEK_END)
         file.write(b"!")
     assert fingerprint(same) != fingerprint(one_engine)
+
+
+DAMAGE: Mapping[str, tuple[str, type, Sequence[float]]] = {
+    "places": ("ragged", np.int32, (-1, 1, 1 << 20, -(1 << 20))),
+    "counts of pages": ("arkvale", np.int32, (-1, 0, 1 << 20)),
+    "pins": ("arkvale", np.float32, (0, float("nan"))),
+    "positions": ("scissorhands", np.int32, (-1, 200)),
+    "history": ("scissorhands", np.uint8, (1, 255)),
+    "counts of chunks": ("zipcache", np.int32, (-1, 101, 1 << 20)),
+}
+"""By a tensor's name: a model that has it, the type of its numbers, and numbers that it does not have."""
+
+
+def damaged(packet: Packet, shape: PrefixShape, name: str, kind: type, place: int, number: float) -> Packet:
+    """Return a packet with another number in a tensor of its last group that has one of this name."""
+    entries, stop = np.frombuffer(bytearray(packet.entries), np.uint8), len(packet.entries)
+    for group, layout in reversed([*zip(shape.groups, packet.layouts, strict=True)]):
+        for part in reversed([*group.parts(shape.capacity, layout.live(packet.seen), shape.item)]):
+            if part.name == name:
+                entries[stop - part.bytes : stop].view(kind)[place] = number
+                return packet._replace(entries=entries.tobytes())
+            stop -= part.bytes
+    raise AssertionError(f"the packet has no {name}")
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_number_is_refused_before_it_is_in_a_slot(
+    llama_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, kind, values = DAMAGE[name]
+    config = tiny.config(llama_dir, **MODELS[model][2])
+    sender, receiver, shape = build(config), build(config), PrefixShape.of(config)
+    asked, export = tiny.request(prompt(200)), sender.export
+    tiny.enter(sender, asked)
+    packet = sender.export(0)
+    sizes = len(packet.entries), len(packet.logits)
+    header = Prefix(0, "", packet.layouts, packet.seen, packet.sampled, *sizes)
+    shape.check_numbers(header, memoryview(packet.entries))
+    for place, number in product((0, -1), values):
+        bad = damaged(packet, shape, name, kind, place, number)
+        if bad.entries != packet.entries:
+            with pytest.raises(InvalidMessage, match=name):
+                shape.check_numbers(header, memoryview(bad.entries))
+    sender.release(0)
+    monkeypatch.setattr(sender, "export", lambda slot: damaged(export(slot), shape, name, kind, 0, values[-1]))
+    monkeypatch.setattr(receiver, "restore", lambda *_: pytest.fail("it was written"))
+    with prefilling(sender) as one, decoding(receiver, one.address, shape=shape) as loop:
+        failed = ends(run(loop, [(asked,)], one))[asked.id]
+        assert isinstance(failed, Failed)
+        assert failed.kind == "PrefillUnavailable"
+        assert f"invalid {name}" in failed.message
+
+
+IN_HOST = {"slot_format": SlotFormat(reading=Pages(16, resident=9))}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "changes"),
+    [
+        ("arkvale", {}, {"read": 321}),
+        ("arkvale", {}, {"leading": -1}),
+        ("arkvale", {}, {"newest": 321}),
+        ("arkvale", IN_HOST, {"read": 160}),
+        ("arkvale", IN_HOST, {"read": 0}),
+        ("scissorhands", {}, {"review": 17}),
+        ("scissorhands", {}, {"review": -1}),
+        ("scissorhands", {}, {"layers": 4}),
+        ("scissorhands", {}, {"steps": 0}),
+        ("scissorhands", {}, {"steps": 17}),
+    ],
+)
+def test_a_layout_that_steps_cannot_follow_is_refused(
+    llama_dir: Path, model: str, options: dict[str, Any], changes: dict[str, int]
+) -> None:
+    config = tiny.config(llama_dir, **{**MODELS[model][2], **options})
+    shape, plans = PrefixShape.of(config), layouts(config.kv, 200, config.capacity, PrefixShape.of(config).groups)
+    for plan in (plans, tuple(plan._replace(**changes) for plan in plans)):
+        header = Prefix(0, "", plan, 200, {}, shape.entries(plan, 200), shape.logits)
+        with nullcontext() if plan is plans else pytest.raises(InvalidMessage, match="Layout"):
+            shape.check(header, 200)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.kernels.encoding import ENCODINGS, NO_KEY
-from ringkv.kernels.pages import EVERY_PAGE, digest
+from ringkv.kernels.pages import digest
 from ringkv.kernels.slots import Pages, Ragged, Rows, Slots, mapped
 
 FORMATS: tuple[PlaneFormat, ...] = ("plain", "int8", "int4")

@@ -10,8 +10,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.kernels import pages
-from ringkv.kernels.pages import EVERY_PAGE, digest
+from ringkv.kernels.pages import digest
 from ringkv.kernels.slots import Pages, Residents, Rows, Slots
 from tests.kernels.entry_steps import Inputs
 from tests.kernels.interpreted import SCALE

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.constants import WIDTH_STEP
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.library import is_native
-from ringkv.kernels.pages import EVERY_PAGE
 from ringkv.kernels.slots import Rows, Slots, mapped
 from tests.kernels.steps import ENTRIES, FORMATS, HEADS, PAGE, READINGS, ROWS, Attend, Step
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.kernels import decode_attend_reference
-from ringkv.kernels.pages import EVERY_PAGE
 from ringkv.kernels.slots import Pages, Ragged, Rows, flat
 from tests.kernels.entry_steps import EACH, FORMATS, HEADS, Inputs, copied, step
 from tests.kernels.interpreted import SCALE, Cut, Result, decode_attend, written

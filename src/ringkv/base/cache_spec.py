@@ -2,10 +2,11 @@
 
 LayerGroup   layers that share a layout: their spec, and a sliding window if they have one
 CacheSpec    what one token stores in one layer: a key plane, and a value plane except for latent attention
+Part         a tensor of a slot
 Plane        one vector per token and head, in a format
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
@@ -43,7 +44,7 @@ COUNTS_BYTES = 12  # of three int32: what a step reads of a slot in pages
 PIN_BYTES = 4  # of a page and head of such a slot, float32
 MAP_BYTES = 4  # of an int32: where a page is, which page is in a place, or a count
 HISTORY = 12  # reviews whose high weights are counted, of an entry of a slot that is reviewed
-NOTED_BYTES = 4 + HISTORY  # of such an entry: its position int32, its counts uint8
+POSITION_BYTES = 4  # of the int32 position of such an entry
 PLACE_BYTES = 8  # of two int32: where a head's entries are in a slot that ragged heads divide
 WIDTH_UNITS: Mapping[PlaneFormat, int] = {"plain": 1, "int8": 1, "int4": 4, "zipcache": 4}
 """Elements that are packed together: they divide the width of a plane."""
@@ -221,6 +222,22 @@ class CacheSpec(NamedTuple):
         return self._replace(key=self.key._replace(heads=most), value=self.value._replace(heads=most))
 
 
+class Part(NamedTuple):
+    """A tensor of a slot in the layers of a group, [L, H, ...].
+
+    name: what it stores. heads: 1 if all heads have the same. size: bytes of a layer and head.
+    """
+
+    name: str
+    layers: int
+    heads: int
+    size: int
+
+    @property
+    def bytes(self) -> int:
+        return self.layers * self.heads * self.size
+
+
 class LayerGroup(NamedTuple):
     """Layers with the same cache spec, whose slots share a layout.
 
@@ -265,7 +282,7 @@ class LayerGroup(NamedTuple):
         entries, pages = self.entries(capacity), self.slots.pages
         are_elsewhere = pages is not None and (pages.on_disk or pages.resident > 0)
         near = pages.resident * pages.size if pages and are_elsewhere else entries
-        return len(self.layers) * (self.spec.slot_bytes(near, item) + self._beside_bytes(entries, item))
+        return len(self.layers) * self.spec.slot_bytes(near, item) + self._beside_bytes(entries, item)
 
     def file_bytes(self, capacity: int, item: int) -> int:
         """Return the bytes of a slot in files, all layers."""
@@ -283,21 +300,51 @@ class LayerGroup(NamedTuple):
         entries = self.entries(capacity)
         if self.slots.pages is None:
             return len(self.layers) * self.spec.slot_bytes(entries, item)
-        planes = self.spec.slot_bytes(min(read, entries), item)
-        return len(self.layers) * (planes + self._beside_bytes(entries, item))
+        return len(self.layers) * self.spec.slot_bytes(min(read, entries), item) + self._beside_bytes(entries, item)
 
-    def _beside_bytes(self, entries: int, item: int) -> int:
-        """Return the bytes of a slot and layer beside its planes and centers."""
-        pages, key, beside = self.slots.pages, self.spec.key, 0
-        if self.slots.queries:
-            beside += (self.slots.queries + 1) * self.queries * item * key.elements + entries * NOTED_BYTES * key.heads
-        if self.slots.is_ragged:
-            beside += PLACE_BYTES * key.heads
+    def parts(self, capacity: int, live: int, item: int) -> Iterator[Part]:
+        """Yield the tensors that a packet has of a slot with `live` entries, in the order of `cache.body.Body.parts`.
+
+        The group is in the encoding of its slots. Of tensors in chunks, and of those that ragged heads divide, a packet
+        has all entries.
+        """
+        entries = self.entries(capacity)
+        if self.spec.in_chunks:
+            *tensors, counts = ZipSizes.of(entries).tensor_bytes(self.spec.key.width, item)
+            yield from (self._part("chunks", size) for size in tensors)
+            yield self._part("counts of chunks", counts)
+            return
+        for plane in self.spec.planes:
+            for size in plane.tensor_bytes(item):
+                yield self._part("entries", (entries if self.slots.is_ragged else live) * size, plane.heads)
+        if self.spec.center_bytes:
+            yield self._part("centers", self.spec.center_bytes // self.spec.key.heads)
+        yield from self._beside(entries, live, item)
+
+    def _beside(self, entries: int, live: int, item: int) -> Iterator[Part]:
+        """Yield the tensors of a slot beside its planes and centers, but for the maps of pages in a host's memory."""
+        key, pages, queries = self.spec.key, self.slots.pages, self.slots.queries
         if pages:
             count = entries // pages.size
-            beside += count * (2 * item * key.elements + PIN_BYTES * key.heads) + COUNTS_BYTES
-            beside += MAP_BYTES * key.heads * (count + pages.resident + 1) if pages.resident else 0
-        return beside
+            yield self._part("digests", 2 * count * key.width * item)
+            yield self._part("pins", count * PIN_BYTES)
+            yield self._part("counts of pages", COUNTS_BYTES, 1)
+        if self.slots.is_ragged:
+            yield self._part("places", PLACE_BYTES)
+        if queries:
+            yield self._part("queries", (queries + 1) * self.queries * key.width * item)
+            yield self._part("positions", live * POSITION_BYTES)
+            yield self._part("history", live * HISTORY)
+
+    def _part(self, name: str, size: int, heads: int | None = None) -> Part:
+        return Part(name, len(self.layers), heads or self.spec.key.heads, size)
+
+    def _beside_bytes(self, entries: int, item: int) -> int:
+        """Return the bytes of a slot beside its planes and centers, all layers."""
+        pages, maps = self.slots.pages, 0
+        if pages and pages.resident:
+            maps = self._part("maps", MAP_BYTES * (entries // pages.size + pages.resident + 1)).bytes
+        return maps + sum(part.bytes for part in self._beside(entries, entries, item))
 
     def entries(self, capacity: int) -> int:
         """Return the entries of a slot: `capacity`, or the window if there is one."""

@@ -100,13 +100,11 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _missing("ragged heads", "zipcache", because="a chunk has as many tokens of each head"),
         _missing("ragged heads", "pages", because="heads of a slot in pages have as many entries"),
         _missing("ragged heads", "reviews", because="a review evicts as many entries of each head"),
-        _missing("ragged heads", "handoff", because="where the entries of heads are is not checked on arrival"),
         _missing("ranks", "ragged heads", because="the heads of one rank would divide its own entries alone"),
         _impossible("ragged heads", "latents", because="all heads share a latent"),
         _impossible("ragged heads", "only windows", because="a window selects nothing"),
         _missing("zipcache", "pages", because="a page is not a chunk"),
         _missing("zipcache", "reviews", because="an entry of a chunk is not evicted alone"),
-        _missing("zipcache", "handoff", because="how full its chunks are is not checked on arrival"),
         _missing("zipcache", "latents", because="a chunk has keys and values"),
         _missing("zipcache", "shared caches", because="one layer alone may append to a chunk"),
         _missing("zipcache", "only windows", because="whole chunks are evicted, later than a window requires"),
@@ -116,10 +114,8 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _missing("int8", "pages", "cuda", because="the GPU's kernel completes plain pages"),
         _missing("int4", "pages", "cuda", because="the GPU's kernel completes plain pages"),
         _missing("tier on disk", "cuda", because="a GPU does not read files"),
-        _missing("pages", "handoff", because="how many pages a step reads is not checked on arrival"),
         _missing("pages", "latents", because="a page's digest is of the keys of one head"),
         _impossible("pages", "only windows", because="a step reads the whole window"),
-        _missing("reviews", "handoff", because="queries and what reviews note are not sent"),
         _missing("reviews", "ranks", because="a rank does not score the heads of another"),
         _missing("reviews", "latents", because="queries are not kept for latents"),
         _missing("reviews", "shared caches", because="queries of the layers that share a cache are not kept"),
@@ -127,7 +123,6 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _impossible("every token", "workspace", because="a longer prompt is compressed while it is prefilled"),
         _missing("selector prefills twice", "workspace", because="the whole prompt is not prefilled again"),
         _impossible("selector joins heads", "workspace", because="heads keep different tokens of a longer prompt"),
-        _missing("workspace", "handoff", because="a prefill worker sends whole prompts"),
     )
 )
 """Features -> why they do not go together. Two in nearly all cases; of three, each two may be had."""

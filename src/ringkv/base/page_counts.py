@@ -5,6 +5,7 @@ from typing import NamedTuple
 from ringkv.base.events import PageUsage
 from ringkv.base.kv import KVChoice, Layout
 
+EVERY_PAGE = 2**31 - 1
 RESIDENT = 2  # times as many pages as a step reads stay on a GPU: those that steps read in turn need not be recalled
 
 
@@ -35,6 +36,9 @@ class PageCounts(NamedTuple):
         """Return what slots of a choice that reads pages, and has a budget, will have."""
         assert choice.budget is not None
         return cls._of(choice.budget, choice.sinks, choice.recent_entries(choice.budget), page)
+
+
+EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 
 
 def entries_read(choice: KVChoice, entries: int, page: int) -> int:

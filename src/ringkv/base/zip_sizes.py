@@ -54,6 +54,16 @@ class ZipSizes(NamedTuple):
         return (*keys, *values, COUNTS * _INT)
 
 
+def counts_of(tokens: int, fixed: int) -> list[int]:
+    """Return the counts of a slot that was filled with so many tokens, of which the first `fixed` stay.
+
+    They are in the order of `kernels.constants`: sinks, tokens in the buffer, tokens in chunk 0, chunks after it, and
+    the place of the oldest one.
+    """
+    sinks, chunks = min(SINKS, fixed), max(0, tokens - fixed - 1) // CHUNK
+    return [sinks, tokens - fixed - chunks * CHUNK, fixed - sinks, chunks, 0]
+
+
 def chunk_bytes(width: int, tokens: int) -> int:
     """Return the bytes of a head's chunk of so many tokens: keys, values and their parameters."""
     high = salient_of(tokens)

@@ -121,14 +121,19 @@ class Body:
         elif self.host_bytes:
             page_index.fill_on_host(self.planes, row, kept)
         else:
-            reach = page_index.reach(pages, row, settings.size) if pages and settings else self.entries
-            end = max(min(self.entries, reach), kept.length)
+            end = max(self._reach(row), kept.length)
             for plane, tensors in enumerate(self._by_plane()):
                 target = [tensor[:, row, :, :end] for tensor in tensors]
                 fill(kept, plane, encoding_of(self.group.spec.planes[plane]), target, self._centers(plane, row))
         if pages and settings:
             read = kept.taken if self.host_bytes else partial(self._decoded, row)
             page_index.note(pages, row, settings, kept, read)
+
+    def _reach(self, row: int) -> int:
+        """Return how many first entries of a row may not be 0, at most."""
+        if self.pages is None or self.group.slots.pages is None:
+            return self.entries
+        return min(self.entries, page_index.reach(self.pages, row, self.group.slots.pages.size))
 
     def _decoded(self, row: int, plane: int, layer: int, entries: slice) -> Tensor:
         """Return entries [H, n, D] of a layer in a row's plane: keys minus their center if they have one, or values."""
@@ -208,7 +213,8 @@ class Body:
         if self.pages:
             beside = beside._replace(reading=self.pages._replace(residents=None))
         planes = (plane[:, row] for plane in self.planes) if self.is_whole else self.read(row, slice(live))
-        return (*planes, *(tensor[:, row] for tensor in flat(beside)))
+        noted = (tensor[:, row, :, :live] for tensor in self.noted or ())
+        return (*planes, *(tensor[:, row] for tensor in flat(beside)), *noted)
 
     def copy(self, rows: Tensor, entries: Tensor) -> Planes:
         """Return copies of entries int64 [N, n] of rows int64 [N], all layers and heads, for `put_back`.
@@ -255,11 +261,12 @@ class Body:
     def clear(self, row: int, first: int) -> None:
         """Set the entries of a row from `first` on to 0, so that no NaN is left where a masked product meets it.
 
-        Rows that are restored whole, and those in a host's memory, have nothing after their entries that steps read.
+        A row in pages still has the digests of what it held before. Rows that are restored whole, and those in a host's
+        memory, have nothing after their entries that steps read.
         """
         if not self.is_whole and not self.host_bytes:
             for plane in self.planes:
-                plane[:, row, :, first:] = 0
+                plane[:, row, :, first : self._reach(row)] = 0
 
 
 def plain_body(group: LayerGroup, planes: Sequence[Tensor]) -> Body:

@@ -17,13 +17,12 @@ from torch import Tensor
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.cache_spec import Pages as PageSettings
 from ringkv.base.kv import Layout
-from ringkv.base.page_counts import PageCounts
+from ringkv.base.page_counts import EVERYTHING, PageCounts
 from ringkv.cache.compress.kept import top_votes
 from ringkv.cache.filling import ENCODED_AT_ONCE, Kept
-from ringkv.kernels.pages import EVERY_PAGE, digest
+from ringkv.kernels.pages import digest
 from ringkv.kernels.slots import Allocate, Pages, Residents
 
-EVERYTHING = PageCounts(EVERY_PAGE, 0, 1)
 ReadVectors = Callable[[int, int, slice], Tensor]
 """Plane, layer, entries -> the vectors [H, n, D] of a row; keys minus their center if they have one."""
 

@@ -85,7 +85,7 @@ class CacheRow(NamedTuple):
             raise ValueError(f"the packet has {len(packet):,} bytes; these entries take {sum(sizes):,}")
         writable = bytearray(packet) if memoryview(packet).readonly else packet  # torch views no other
         raw = torch.frombuffer(writable, dtype=torch.uint8) if len(packet) else torch.empty(0, dtype=torch.uint8)
-        for target, part in zip(targets, raw.split(sizes), strict=True):
-            target.copy_(part.view(target.dtype).view(target.shape))
         for body, n in zip(self.bodies, live, strict=True):
             body.clear(self.row, n)
+        for target, part in zip(targets, raw.split(sizes), strict=True):
+            target.copy_(part.view(target.dtype).view(target.shape))

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from ringkv.base.cannot import refuse
 from ringkv.base.checks import check, one_of
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.wanted import HANDOFF
 from ringkv.cli.options import option
 from ringkv.handoff.address import Address
 from ringkv.plan.auto_policy import as_worker
@@ -65,13 +63,10 @@ class RoleOptions:
     def adapted(self, options: Options) -> Options:
         """Return the options of an engine of this role. A decode worker has no use for lanes and a prefix store.
 
-        `kv_policy auto` with a budget is snapstream: workers read no pages. Nor do their heads divide a slot.
-        Raises InvalidRequest for a workspace: the entries that a prefill worker sends are those of whole prompts.
+        `kv_policy auto` with a budget is snapstream with equal heads, whose prefixes are the smallest.
         """
         if self.role == "both":
             return options
-        if options.prefill_workspace is not None:
-            refuse({**HANDOFF, "workspace": f"prefill_workspace {options.prefill_workspace:,}"})
         options = as_worker(options)
         if self.role == "prefill":
             return options

@@ -182,12 +182,15 @@ class LocalEngine:
 
     @torch.inference_mode()
     def restore(self, packet: Packet, slot: int) -> None:
-        assert self._choice(packet.request).review_interval == 0, "a packet has nothing of what reviews note"
+        choice = self._choice(packet.request)
+        is_filled = packet.seen == packet.layouts[0].prompt
+        assert is_filled or not choice.review_interval, "a packet does not have what a review has selected to evict"
         self._drafts.drop(slot)
         try:
             self.batch.restore(slot, packet)
         except ValueError as error:
             raise InvalidRequest(f"{error}; take an engine with the same model, dtype and slots") from error
+        self._reviews.enter(slot, choice, packet.layouts)
 
     @torch.inference_mode()
     def sample(

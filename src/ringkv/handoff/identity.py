@@ -59,7 +59,7 @@ def fingerprint(config: EngineConfig) -> str:
 def settings(config: EngineConfig) -> dict[str, str]:
     """Return what decides a slot's contents beside the weights, by the names of options."""
     kv = {f"kv_{option.name}": getattr(config.kv, option.name) for option in fields(config.kv)}
-    selector = kv.pop("kv_select")
+    selector, (size, kept) = kv.pop("kv_select"), config.workspace
     values = {
         "version": VERSION,
         "model": f"config {hashlib.sha256(str(load_config(config.model_dir)).encode()).hexdigest()[:12]}",
@@ -71,6 +71,8 @@ def settings(config: EngineConfig) -> dict[str, str]:
         **kv,
         "kv_select": selector.name,
         **{f"kv_{name}": value for name, value in parameters(selector).items()},
+        "kv_page": config.page,
+        "prefill_workspace": f"{size:,}, and {kept:,} after a compaction" if config.prefill_workspace else "none",
         "capacity": config.capacity,
     }
     return {name: str(value) for name, value in values.items()}

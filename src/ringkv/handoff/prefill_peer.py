@@ -200,7 +200,8 @@ class PrefillPeer:
         raw = self._buffer[: prefix.entries + prefix.logits]
         try:
             link.receive_into(raw)
-        except LinkClosed:
+            self._shape.check_numbers(prefix, raw)
+        except (LinkClosed, InvalidMessage):
             self._is_free.release()
             raise
         with self._lock:

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ringkv.kernels.slots import Pages, Rows
 
-EVERY_PAGE = 2**31 - 1
-
 
 def digest(pages: Tensor) -> Tensor:
     """Return the digests [..., 2, D] of pages of keys [..., page, D].

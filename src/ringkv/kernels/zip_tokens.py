@@ -13,8 +13,7 @@ H key-value heads, n tokens, D elements of a vector.
 import torch
 from torch import Tensor
 
-from ringkv.base.kv import SINKS
-from ringkv.base.zip_sizes import CHUNK
+from ringkv.base.zip_sizes import CHUNK, counts_of
 from ringkv.kernels.constants import BUFFERED, CHUNKS, FIRST, FIXED, OLDEST
 from ringkv.kernels.zip_codes import decode_keys, decode_values, encode_keys, encode_values, value_factors
 from ringkv.kernels.zip_slots import Place, ZipSlots, parts, place, places
@@ -27,10 +26,10 @@ def fill(slot: ZipSlots, keys: Tensor, values: Tensor, fixed: int, saliency: Ten
 
     The first `fixed` stay; the others are in order of age. saliency: float32 [H, n], the mean attention that each got.
     """
-    n, sinks = keys.shape[1], min(SINKS, fixed)
-    chunks = max(0, n - fixed - 1) // CHUNK
+    n = keys.shape[1]
+    counts = counts_of(n, fixed)
+    sinks, chunks = counts[FIRST], counts[CHUNKS]
     slot.plain_keys[:, :sinks], slot.plain_values[:, :sinks] = keys[:, :sinks], values[:, :sinks]
-    counts = [sinks, 0, fixed - sinks, chunks, 0]
     slot.counts[:] = slot.counts.new_tensor(counts)
     for first in (0, *range(1, 1 + chunks, AT_ONCE)):
         count = min(AT_ONCE, 1 + chunks - first) if first else 1
@@ -98,7 +97,6 @@ def _fill_buffer(slot: ZipSlots, keys: Tensor, values: Tensor, saliency: Tensor)
     first, tokens = slot.held()[FIRST], keys.shape[1]
     slot.plain_keys[:, first : first + tokens], slot.plain_values[:, first : first + tokens] = keys, values
     slot.attention[:, :tokens] = saliency * torch.arange(tokens, 0, -1, device=saliency.device)
-    slot.counts[:, BUFFERED] = tokens
 
 
 def _encode_buffer(slot: ZipSlots, live: int) -> None:

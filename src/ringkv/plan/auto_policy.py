@@ -29,9 +29,9 @@ LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}
 
 
 def as_worker(options: Options) -> Options:
-    """Return options for slots that have no pages and equal heads: auto with a budget is snapstream.
+    """Return options of a worker that sends or receives prefixes: auto with a budget is snapstream with equal heads.
 
-    It stays auto if the user has set something of pages, which is then refused.
+    Its prefixes are the smallest. It stays auto, which is then arkvale, if the user has set something of pages.
     """
     if options.kv_policy != AUTO or _are_set(options, OF_PAGES):
         return options

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.config import EngineConfig
 from ringkv.base.ranks import Rank
-from ringkv.base.zip_sizes import ZipSizes
 from ringkv.models.config import load_config
 from ringkv.plan.footprint import item_bytes
 
@@ -81,13 +80,5 @@ class PacketParts:
     def _shapes(self, live: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Yield L, H and the bytes of a layer and head, of each tensor that `cache.body.CacheRow.export` writes."""
         for group, count in zip(self.groups, live, strict=True):
-            layers, spec = len(group.layers), group.spec
-            if spec.in_chunks:  # a row is a whole slot
-                for size in ZipSizes.of(self.capacity).tensor_bytes(spec.key.width, self.item):
-                    yield layers, spec.key.heads, size
-                continue
-            for plane in spec.planes:
-                for size in plane.tensor_bytes(self.item):
-                    yield layers, plane.heads, count * size
-            if spec.center_bytes:
-                yield layers, spec.key.heads, spec.center_bytes // spec.key.heads
+            for _, layers, heads, size in group.parts(self.capacity, count, self.item):
+                yield layers, heads, size
