@@ -11,11 +11,11 @@ def file_system(folder: Path) -> str:
     if not _MOUNTS.is_file():
         return ""
     lines = (line.split(" ") for line in _MOUNTS.read_text(encoding="utf-8").splitlines())
-    kinds = {Path(_unescaped(place)): kind for _, place, kind, *_ in lines}  # of one place, the last mount hides others
-    at = folder.resolve()
-    return next((kinds[place] for place in (at, *at.parents) if place in kinds), "")
+    types = {Path(_unescaped(path)): name for _, path, name, *_ in lines}  # the last mount at a path hides the others
+    folder = folder.resolve()
+    return next((types[path] for path in (folder, *folder.parents) if path in types), "")
 
 
-def _unescaped(place: str) -> str:
+def _unescaped(path: str) -> str:
     """Return a path whose white space and backslashes are written as octal numbers."""
-    return place.replace(r"\040", " ").replace(r"\011", "\t").replace(r"\012", "\n").replace(r"\134", "\\")
+    return path.replace(r"\040", " ").replace(r"\011", "\t").replace(r"\012", "\n").replace(r"\134", "\\")

@@ -90,6 +90,6 @@ def cache_dir() -> Path:
 
     It is `$RINGKV_CACHE`, else `$XDG_CACHE_HOME/ringkv`, else `~/.cache/ringkv`.
     """
-    if own := os.environ.get("RINGKV_CACHE"):
-        return Path(own).expanduser()
+    if chosen := os.environ.get("RINGKV_CACHE"):
+        return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "ringkv"

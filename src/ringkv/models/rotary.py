@@ -77,8 +77,8 @@ def rotate(x: Tensor, by: Rotation, interleaved: bool = False, start: int = 0) -
     graph's bits.
     """
     stop, cos, sin = start + 2 * by.cos.shape[-1], by.cos.float(), by.sin.float()
-    some = x[..., start:stop].float()
-    low, high = some.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else some.chunk(2, dim=-1)
+    rotated = x[..., start:stop].float()
+    low, high = rotated.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else rotated.chunk(2, dim=-1)
     pair = low * cos - high * sin, high * cos + low * sin
     both = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     around = x[..., :start], both.to(x.dtype), x[..., stop:]

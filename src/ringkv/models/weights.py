@@ -4,7 +4,7 @@ No torch. Names of parts are Hugging Face's; parts are stacked along their first
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -109,10 +109,8 @@ class Weight(NamedTuple):
     def each(self) -> tuple["Weight", ...]:
         """The matrices that are stacked."""
         size = len(self.parts) // self.matrices
-        return tuple(
-            self._replace(parts=some, matrices=1)
-            for some in (self.parts[first : first + size] for first in range(0, len(self.parts), size))
-        )
+        firsts = range(0, len(self.parts), size)
+        return tuple(self._replace(parts=self.parts[first : first + size], matrices=1) for first in firsts)
 
     def of_rank(self, rank: Rank) -> "Weight":
         """Return what a rank has of this weight."""
@@ -120,15 +118,15 @@ class Weight(NamedTuple):
             return self
         if isinstance(self.shard, ExpertShard):
             if rank.expert_parallel:
-                return self._some(rank.experts(self.matrices))
+                return self._subset(rank.experts(self.matrices))
             return self._replace(shard=self.shard.axis).of_rank(rank)
         if self.shard == "first":
             return self._replace(is_zero=rank.index > 0)
         if self.shard == "matrices":
-            return self._some(rank.heads(self.matrices))
+            return self._subset(rank.heads(self.matrices))
         return self._replace(parts=tuple(part.of_rank(rank, self.shard) for part in self.parts))
 
-    def _some(self, span: range) -> "Weight":
+    def _subset(self, span: range) -> "Weight":
         """Return these of the matrices."""
         parts = tuple(part for matrix in self.each[span.start : span.stop] for part in matrix.parts)
         chosen = None if self.chosen is None else min(self.chosen, len(span))
@@ -141,7 +139,7 @@ class Weight(NamedTuple):
         for first in range(0, height, step):
             stop = min(first + step, height)
             cut = (self._cut(half * height + first, half * height + stop) for half in range(halves))
-            yield self._replace(parts=tuple(part for some in cut for part in some))
+            yield self._replace(parts=tuple(chain.from_iterable(cut)))
 
     def _cut(self, start: int, stop: int) -> Iterator[CheckpointTensor]:
         """Yield what rows start .. stop-1 of the stacked parts are made of."""

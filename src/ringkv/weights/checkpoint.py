@@ -92,8 +92,8 @@ class Checkpoint:
 
     def _read_mxfp4(self, name: str, out: Tensor, first: int, stack: Stack, column: int) -> None:
         parts, columns = self._mxfp4_parts(name, stack.span(first, len(out)), stack), _columns(out, column)
-        for rows, *some in zip(*(each.split(ROWS) for each in (out, *parts)), strict=True):
-            rows.copy_(dequantised(*some)[:, *columns])
+        for rows, *stored in zip(*(each.split(ROWS) for each in (out, *parts)), strict=True):
+            rows.copy_(dequantised(*stored)[:, *columns])
 
     def _mxfp4_parts(self, name: str, span: slice, stack: Stack) -> list[Tensor]:
         """Return blocks uint8 [n, in / 32, 16] and exponents uint8 [n, in / 32] of these rows."""

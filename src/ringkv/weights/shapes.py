@@ -24,8 +24,8 @@ def check_shapes(stored: Shapes, expected: Shapes, ignorable: Collection[str] = 
         if name in stored and stored[name] != shape
     ]
     faults = [
-        f"{len(names)} {fault}: {some}"
-        for fault, names, some in (
+        f"{len(names)} {fault}: {wrong}"
+        for fault, names, wrong in (
             ("missing", missing, shown_names(missing)),
             ("not expected", extra, shown_names(extra)),
             ("misshapen", misshapen, _first(misshapen)),
