@@ -25,8 +25,8 @@ def are_valid(name: str, raw: memoryview, group: LayerGroup, layout: Layout, ent
             return follow and bool((more >= -min(layout.protected, live)).all()) and not more.sum()
         case "counts of pages":
             assert group.slots.pages is not None
-            counts = PageCounts.of(layout, group.slots.pages.size) or EVERYTHING
-            return bool((np.frombuffer(raw, np.int32).reshape(-1, len(counts)) == counts).all())
+            of_pages = PageCounts.of(layout, group.slots.pages.size) or EVERYTHING
+            return bool((np.frombuffer(raw, np.int32).reshape(-1, len(of_pages)) == of_pages).all())
         case "pins":
             return bool(np.isinf(np.frombuffer(raw, np.float32)).all())
         case "positions":
@@ -35,6 +35,6 @@ def are_valid(name: str, raw: memoryview, group: LayerGroup, layout: Layout, ent
         case "history":  # no review has counted anything
             return not np.frombuffer(raw, np.uint8).any()
         case "counts of chunks":
-            counts = counts_of(live, min(layout.fixed, live))
-            return bool((np.frombuffer(raw, np.int32).reshape(-1, COUNTS) == counts).all())
+            of_chunks = counts_of(live, min(layout.fixed, live))
+            return bool((np.frombuffer(raw, np.int32).reshape(-1, COUNTS) == of_chunks).all())
     return True
