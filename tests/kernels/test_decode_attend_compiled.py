@@ -22,13 +22,12 @@ from ringkv.kernels.gpu.attend_words import attend_words
 from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.decode_attend import SPREAD, capacity_of, decode_attend
 from ringkv.kernels.gpu.encoded_attend import encoded_tile
-from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.place_pages import place_pages
 from ringkv.kernels.gpu.recall import MOVERS
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
-from ringkv.kernels.gpu.score_pages import score_pages
-from ringkv.kernels.gpu.select_pages import select_pages
+from ringkv.kernels.gpu.select_pages import score_pages, select_pages
+from ringkv.kernels.gpu.splits import merge_splits
 from ringkv.kernels.gpu.step import Step
 from ringkv.kernels.gpu.tiling import MOST_SPLITS, Tile, Tiling, tile
 from ringkv.kernels.gpu.write_token import write_token

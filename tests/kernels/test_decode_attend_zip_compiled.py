@@ -13,7 +13,7 @@ from ringkv.kernels.gpu.append_token import append_token
 from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_chunks import attend_chunks
 from ringkv.kernels.gpu.decode_attend import decode_attend
-from ringkv.kernels.gpu.merge_splits import merge_splits
+from ringkv.kernels.gpu.splits import merge_splits
 from tests.kernels.compiled import absent_device, stack_bytes, zip_step
 
 pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs

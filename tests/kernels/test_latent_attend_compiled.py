@@ -17,13 +17,12 @@ from ringkv.kernels.gpu import encoded_latents
 from ringkv.kernels.gpu.decode_attend import decode_attend
 from ringkv.kernels.gpu.encoded_latents import encoded_tile
 from ringkv.kernels.gpu.latent_attend import prefill_latent, tile, usual_tiling
-from ringkv.kernels.gpu.latent_prefill import latent_prefill
-from ringkv.kernels.gpu.latent_split import latent_split
+from ringkv.kernels.gpu.latent_split import latent_prefill, latent_split
 from ringkv.kernels.gpu.merge_latents import merge_latents
-from ringkv.kernels.gpu.merge_splits import merge_splits
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
+from ringkv.kernels.gpu.splits import merge_splits
 from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.write_latent import write_latent
+from ringkv.kernels.gpu.write_token import write_latent
 from tests.kernels.compiled import SHARED_BYTES, absent_device, latent_step, stack_bytes
 
 pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]  # compiles kernels for GPUs

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS
-from ringkv.kernels import decode_attend_zip, pages, recall
-from ringkv.kernels.attend import attend
+from ringkv.kernels import pages, recall
+from ringkv.kernels.constants import BUFFERED, FIRST
 from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS, Encoding, split_centers, with_first
 from ringkv.kernels.slots import Pages, Ragged, Rows, Slots
+from ringkv.kernels.zip_slots import ZipSlots
+from ringkv.kernels.zip_tokens import append, decoded
 
 
 def decode_attend(
@@ -24,7 +26,7 @@ def decode_attend(
     if slots.encoding == IN_CHUNKS:
         assert k is not None
         assert v is not None
-        return decode_attend_zip.decode_attend(q, k, v, slots, rows, scale)
+        return _decode_chunks(q, k, v, slots, rows, scale)
     parts = len(ENCODINGS[slots.encoding].parts)
     if len(slots.planes) == parts:
         return _attend_latents(q, k, slots, rows, scale)
@@ -37,6 +39,15 @@ def decode_attend(
         stored.write(k, v, rows)
     visible = torch.arange(stored.entries, device=q.device) < rows.live[:, None]
     return attend(q, *stored.decoded(rows.slot.long()), visible[:, None, None], scale)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Return attention of q [B, H, Q, D] to the `visible` bool [B, 1 or H, 1, C] of keys and values [B, H, C, D]."""
+    scores = torch.matmul(q.float() * scale, keys.float().transpose(-1, -2))
+    scores = scores.masked_fill(~visible, float("-inf"))
+    lse = scores.logsumexp(-1)
+    weights = scores.softmax(-1).masked_fill((lse == float("-inf"))[..., None], 0.0)
+    return torch.matmul(weights, values.float()).to(q.dtype), lse
 
 
 class _Stored(NamedTuple):
@@ -167,3 +178,31 @@ def _attend_latents(q: Tensor, k: Tensor | None, slots: Slots, rows: Rows, scale
         results.append(torch.ops.ringkv.decode_attend(q[row : row + 1], None, None, *plain, scale))
     out, lse = zip(*results, strict=True)
     return torch.cat(out), torch.cat(lse)
+
+
+def _decode_chunks(q: Tensor, k: Tensor, v: Tensor, slots: Slots, rows: Rows, scale: float) -> tuple[Tensor, Tensor]:
+    """Add k, v [B, H, D] to each row's slot and attend to all of the slot's tokens, one row after the other.
+
+    live: tokens that the layout calls live, with the new one; the slot may have up to two chunks more. The entry is not
+    used.
+    """
+    chunks = ZipSlots(*slots.planes)
+    out, lse = torch.zeros_like(q, memory_format=torch.contiguous_format), q.new_full(q.shape[:3], -torch.inf).float()
+    for row, (slot, live) in enumerate(zip(rows.slot.tolist(), rows.live.tolist(), strict=True)):
+        if live:
+            stored = chunks.of(slot)
+            append(stored, k[row], v[row], live)
+            out[row], lse[row] = _attend_chunks(q[row], stored, scale)
+    return out, lse
+
+
+def _attend_chunks(q: Tensor, slot: ZipSlots, scale: float) -> tuple[Tensor, Tensor]:
+    """Return attention of q [H, G, D] to a slot, and add what the keys in its buffer get to `attention`."""
+    keys, values = decoded(slot)
+    visible = torch.ones(1, 1, 1, keys.shape[1], dtype=torch.bool, device=q.device)
+    out, lse = (result[0] for result in attend(q[None], keys[None], values[None], visible, scale))
+    count = slot.held()
+    buffer = keys[:, count[FIRST] : count[FIRST] + count[BUFFERED]]
+    weights = (torch.matmul(q.float() * scale, buffer.transpose(-1, -2)) - lse[..., None]).exp()
+    slot.attention[:, : count[BUFFERED]] += weights.mean(1)
+    return out, lse

@@ -52,15 +52,15 @@ def reference(
     lse = plain.new_full(plain.shape[:2], float("-inf"), dtype=torch.float32)
     if not len(segments):
         return out, lse
-    keys_up, values_up = (unpack(one).unflatten(0, (heads, -1)).to(plain.dtype) for one in (key_up, value_up))
+    keys_up, values_up = (unpack(matrix).unflatten(0, (heads, -1)).to(plain.dtype) for matrix in (key_up, value_up))
     for segment in map(Segment._make, segments.tolist()):
         seen = latents[0, segment.first : segment.entries.stop]
         step = max(1, SCORES // (BLOCK * max(1, segment.rows)))
-        for own in (slice(head, head + step) for head in range(0, heads, step)):
-            q = plain[segment.here, own].transpose(0, 1).float() * scale
-            found = _in_blocks(q, seen, segment.start, rank, keys_up[own].transpose(1, 2), values_up[own])
-            out[segment.here, own] = found.out.transpose(0, 1).to(out.dtype)
-            lse[segment.here, own] = found.lse.T
+        for part in (slice(head, head + step) for head in range(0, heads, step)):
+            q = plain[segment.here, part].transpose(0, 1).float() * scale
+            attended = _in_blocks(q, seen, segment.start, rank, keys_up[part].transpose(1, 2), values_up[part])
+            out[segment.here, part] = attended.out.transpose(0, 1).to(out.dtype)
+            lse[segment.here, part] = attended.lse.T
     return out, lse
 
 

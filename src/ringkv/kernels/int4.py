@@ -9,9 +9,8 @@ D elements of a vector. It is packed in chunks of CHUNK elements, the last one o
 import torch
 from torch import Tensor
 
-from ringkv.kernels.constants import CHUNK, CLIP, CLIPPED_STEP, MAX_INT4, NIBBLES
+from ringkv.kernels.constants import CHUNK, CLIP, CLIPPED_STEP, MAX_HALF, MAX_INT4, MIN_HALF, NIBBLES
 from ringkv.kernels.hadamard import rotate
-from ringkv.kernels.half_scales import half_offset, half_scale
 
 
 def encode(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,3 +40,13 @@ def unpack(packed: Tensor) -> Tensor:
     """Invert `pack`."""
     chunks = (chunk.unflatten(-1, (-1, 2)).transpose(-1, -2) for chunk in packed.split(CHUNK // 2, -1))
     return torch.cat([torch.stack((pair & 15, pair >> 4), -2).flatten(-3) for pair in chunks], -1)
+
+
+def half_scale(scales: Tensor) -> Tensor:
+    """Round float32 scales [...] to normal numbers of float16, so that a scale changes by at most 2**-11 of it."""
+    return scales.clamp(MIN_HALF, MAX_HALF).half()
+
+
+def half_offset(offsets: Tensor) -> Tensor:
+    """Round float32 offsets [...], which may be negative, to float16."""
+    return offsets.clamp(-MAX_HALF, MAX_HALF).half()

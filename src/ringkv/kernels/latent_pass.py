@@ -108,9 +108,9 @@ def _attend(
         absorbed = staged._replace(segments=_packed(short))
         decoded = step._replace(rows=Rows(*(numbers[fed] for numbers in step.rows)))
         queries = absorb_among(q, k, rows, expansion)
-        found = _attend_absorbed(queries, k[rows], absorbed, decoded, scale, division)
-        out[rows] = values_among(found.out, rows, len(q), expansion)
-        lse[rows] = found.lse[:, 0]
+        attended = _attend_absorbed(queries, k[rows], absorbed, decoded, scale, division)
+        out[rows] = values_among(attended.out, rows, len(q), expansion)
+        lse[rows] = attended.lse[:, 0]
     return out[:, None], lse[:, None]
 
 
@@ -118,13 +118,13 @@ def _attend_absorbed(
     q: Tensor, k: Tensor, staged: StagedLatents, step: SlotArguments, scale: float, division: Division | None
 ) -> Partial:
     """Attend with absorbed q [n, 1, H, entry]: the rows of pieces, one after the other, then those of slots."""
-    first, found = len(q) - len(step.rows.live), []
+    first, parts = len(q) - len(step.rows.live), []
     if len(staged.segments):
-        found.append(prefill_attend_latent(q[:first], k[:first], staged, scale))
+        parts.append(prefill_attend_latent(q[:first], k[:first], staged, scale))
     if len(step.rows.live):
-        found.append(decode_attend_slots(q[first:], k[first:], step.slots, step.rows, scale, division))
-    width = min(part.out.shape[-1] for part in found)  # divided slots return values alone
-    return Partial(torch.cat([part.out[..., :width] for part in found]), torch.cat([part.lse for part in found]))
+        parts.append(decode_attend_slots(q[first:], k[first:], step.slots, step.rows, scale, division))
+    width = min(part.out.shape[-1] for part in parts)  # divided slots return values alone
+    return Partial(torch.cat([part.out[..., :width] for part in parts]), torch.cat([part.lse for part in parts]))
 
 
 def _stage(piece: Segment, q: Tensor, k: Tensor, staged: StagedLatents, expansion: Expansion) -> None:
@@ -146,8 +146,8 @@ def _all_absorbed(
     q: Tensor, k: Tensor, staged: StagedLatents, expansion: Expansion, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Absorb all chunks: only that form has a kernel on CUDA."""
-    found = prefill_attend_latent(absorb(q, k, expansion), k, staged, scale)
-    return project_values(found, expansion)
+    attended = prefill_attend_latent(absorb(q, k, expansion), k, staged, scale)
+    return project_values(attended, expansion)
 
 
 def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""Attention of a decode step over latents, data parallel over slots: a rank attends for its own slots, with all heads.
+"""Attention of a decode step over latents, data parallel over slots: a rank attends for its slots, with all heads.
 
 N rows of a step, G query heads of this rank, D elements of an entry, V of them values. Row i is of rank i % ranks.
 
 All heads share a slot's latents. So if ranks divided the heads here, each would need the latents of all slots. The
-owner of a row gets the queries of all heads instead, and sends each rank what its heads have found.
+owner of a row gets the queries of all heads instead, and sends each rank the results of its heads.
 Source: SnapStream (arXiv 2511.03092), which decodes DeepSeek-R1 data parallel over the batch.
 """
 
@@ -63,7 +63,7 @@ class SlotArguments(NamedTuple):
 
 def _decode(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: Division) -> tuple[Tensor, Tensor]:
     heads, values, exchange = division
-    mine = _own_rows(step.rows.slot, len(heads))
+    mine = _rows_of_rank(step.rows.slot, len(heads))
     of_all = columns_to_rows(q.flatten(1), [count * q.shape[-1] for count in heads], exchange)
     queries = of_all.to(q.dtype).view(len(mine), 1, -1, q.shape[-1])
     rows = Rows(*(numbers[mine] for numbers in step.rows))
@@ -74,7 +74,7 @@ def _decode(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: D
     return columns[..., :values].to(q.dtype).contiguous(), columns[..., values].contiguous()
 
 
-def _own_rows(slot: Tensor, ranks: int) -> Tensor:
+def _rows_of_rank(slot: Tensor, ranks: int) -> Tensor:
     """Return int64 [N / ranks], in order. A GPU's host does not wait, so that a CUDA graph can contain it."""
     each = len(slot) // ranks
     assert slot.is_cuda or int((slot >= 0).sum()) * ranks == len(slot), "ranks have different numbers of rows"

@@ -18,8 +18,8 @@ def digest(pages: Tensor) -> Tensor:
     wide = pages.float()
     high, low = wide.amax(-2), wide.amin(-2)
     middle, total = (high + low) * 0.5, torch.zeros_like(high)
-    for one in wide.unbind(-2):  # in the order of the C++ operator, for the same bits
-        total += (middle - one).abs()
+    for key in wide.unbind(-2):  # in the order of the C++ operator, for the same bits
+        total += (middle - key).abs()
     radius = total / pages.shape[-2]
     return torch.stack((middle + radius, middle - radius), -2).to(pages.dtype)
 
@@ -34,7 +34,7 @@ def shares(scores: Tensor, seen: Tensor) -> Tensor:
     """Return float32 [B, H, P]: the logarithm of the share of attention that scores [B, H, G, P] promise to a page.
 
     The query head that promises a page the most counts: the sum over heads (ArkVale) lets many heads that look
-    everywhere hide the one that has found something. Shares are of `seen` pages, bool [B, H, P]. NaN promises nothing.
+    everywhere hide a head that looks at few pages. Shares are of `seen` pages, bool [B, H, P]. NaN promises nothing.
     """
     finite = scores.nan_to_num(nan=float("-inf"), posinf=torch.finfo(torch.float32).max)
     every = finite.masked_fill(~seen[:, :, None], float("-inf"))

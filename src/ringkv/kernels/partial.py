@@ -21,8 +21,8 @@ def empty_results(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-def merge(one: Partial, other: Partial) -> Partial:
-    """Return attention over the union of two disjoint sets of keys. `out` has the first's dtype."""
-    share = torch.sigmoid(other.lse - one.lse).nan_to_num(0.0)[..., None]  # both empty: the difference is NaN
-    out = (one.out.float() + share * (other.out.float() - one.out.float())).to(one.out.dtype)
-    return Partial(out, torch.logaddexp(one.lse, other.lse))
+def merge(first: Partial, second: Partial) -> Partial:
+    """Return attention over the union of two disjoint sets of keys. `out` has the dtype of `first`."""
+    share = torch.sigmoid(second.lse - first.lse).nan_to_num(0.0)[..., None]  # both empty: the difference is NaN
+    out = (first.out.float() + share * (second.out.float() - first.out.float())).to(first.out.dtype)
+    return Partial(out, torch.logaddexp(first.lse, second.lse))

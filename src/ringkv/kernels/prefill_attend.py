@@ -79,8 +79,8 @@ def tables(segments: Sequence[Segment], begins: Tensor) -> Tensor:
 
     begins: int64 [L, P, H]. A head's earlier places in the lane are not attended to.
     """
-    own = begins[:, [segment.lane for segment in segments]]
-    return torch.cat((table(segments).expand(len(begins), -1, -1), own), -1)
+    first = begins[:, [segment.lane for segment in segments]]
+    return torch.cat((table(segments).expand(len(begins), -1, -1), first), -1)
 
 
 def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) -> int:
@@ -136,9 +136,9 @@ class Piece(NamedTuple):
     def heads(self) -> Iterator["Piece"]:
         """Divide the piece by head, each with its own places alone."""
         for head, first in enumerate(self.begins):
-            own = slice(head, head + 1)
-            q, k, v = (part[:, own] for part in (self.q, self.k, self.v))
-            yield Piece(q, k, v, self.seen_k[own, first:], self.seen_v[own, first:], self.start - first)
+            heads = slice(head, head + 1)
+            q, k, v = (part[:, heads] for part in (self.q, self.k, self.v))
+            yield Piece(q, k, v, self.seen_k[heads, first:], self.seen_v[heads, first:], self.start - first)
 
 
 def attend_segments(
@@ -230,8 +230,7 @@ def _two_calls(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, sc
 
 
 def _by_units(piece: Piece, attend: Callable[[Piece], Partial]) -> Partial:
-    found = [attend(unit) for unit in piece.units(UNIT)]
-    return Partial(*map(torch.cat, zip(*found, strict=True)))
+    return Partial(*map(torch.cat, zip(*map(attend, piece.units(UNIT)), strict=True)))
 
 
 def _history_and_unit(piece: Piece, scale: float) -> Partial:
@@ -240,11 +239,11 @@ def _history_and_unit(piece: Piece, scale: float) -> Partial:
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
     here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (piece.k, piece.v))
     here = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, scale, causal=True)
-    found = Partial(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
+    attended = Partial(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
     if piece.start:
         keys, values = piece.seen(piece.start)
-        found = merge(found, _flash(rows, keys[None], values[None], scale))
-    return Partial(*_as_chunk(found, piece.q))
+        attended = merge(attended, _flash(rows, keys[None], values[None], scale))
+    return Partial(*_as_chunk(attended, piece.q))
 
 
 def _banded(
@@ -273,11 +272,11 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, 
     return Partial(*attend(q, k, v, 0.0, causal, attn_mask=mask, scale=scale))
 
 
-def _as_chunk(found: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
+def _as_chunk(attended: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape a result [1, H, G * T, D] to out [T, H, G, D] and lse [T, H, G]."""
     chunk, heads, groups, width = q.shape
-    out = found.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3)
-    return out, found.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float()
+    out = attended.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3)
+    return out, attended.lse.reshape(heads, groups, chunk).permute(2, 0, 1).float()
 
 
 def _cuda(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float) -> tuple[Tensor, Tensor]:

@@ -83,8 +83,8 @@ def _scattered(old: Tensor, index: Tensor, new: Tensor, mask: Tensor) -> Tensor:
 def _in_places(plane: Tensor, rows: Tensor, places: Tensor, page: int) -> Tensor:
     """Return the entries [B, H, n * page, D] of pages in places [B, H, n] of a plane [S, H, R * page, D]."""
     pages, heads = plane.unflatten(2, (-1, page)), torch.arange(plane.shape[1], device=plane.device)[:, None]
-    found: Tensor = pages[rows[:, None, None], heads, places.long().clamp(0, pages.shape[2] - 1)]
-    return found.flatten(2, 3)
+    entries: Tensor = pages[rows[:, None, None], heads, places.long().clamp(0, pages.shape[2] - 1)]
+    return entries.flatten(2, 3)
 
 
 def write(residents: Residents, new: tuple[Tensor, Tensor], rows: Rows, page: int) -> None:

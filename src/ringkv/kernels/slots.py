@@ -4,7 +4,7 @@ B rows of a step, S slots, H key-value heads, G query heads each, C entries per 
 the device, D elements of a vector.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from torch import Tensor
@@ -115,7 +115,7 @@ def reading_of(places: Tensor | None, pages: Sequence[Tensor], residents: Sequen
 
 
 _LEAVES = Tensor, frozenset
-"""A tensor, or in the form of slots the dimensions of one that differ between engines."""
+"""A tensor, or in the form of slots those of its dimensions that differ between engines."""
 _DYNAMIC: Mapping[str, tuple[int, ...]] = {
     "centers": (0,),
     "counts": (0,),
@@ -124,33 +124,22 @@ _DYNAMIC: Mapping[str, tuple[int, ...]] = {
     "queries": (0, 1),
 }
 _SLOTS_AND_ENTRIES = 0, 2
-T = TypeVar("T", bound=tuple[Any, ...])
+T = TypeVar("T")
 
 
-def form(slots: T) -> T:
+def form(slots: T, dynamic: tuple[int, ...] = _SLOTS_AND_ENTRIES) -> T:
     """Return slots, a NamedTuple, with the dynamic dimensions of each tensor in its place: what graphs are made for."""
-    return cast(T, _form(slots, _SLOTS_AND_ENTRIES))
-
-
-def _form(node: Any, dynamic: tuple[int, ...]) -> Any:
-    if isinstance(node, Tensor):
-        return frozenset(dynamic)
-    if not isinstance(node, tuple):
-        return node
-    names = getattr(node, "_fields", ("",) * len(node))
-    parts = [_form(part, _DYNAMIC.get(name, dynamic)) for name, part in zip(names, node, strict=True)]
-    return _like(node, parts)
+    if isinstance(slots, tuple):
+        names = getattr(slots, "_fields", ("",) * len(slots))
+        return _like(slots, [form(part, _DYNAMIC.get(name, dynamic)) for name, part in zip(names, slots, strict=True)])
+    return cast(T, frozenset(dynamic)) if isinstance(slots, Tensor) else slots
 
 
 def mapped(slots: T, function: Callable[[Tensor], Tensor]) -> T:
     """Return slots with a function of each tensor in its place."""
-    return cast(T, _mapped(slots, function))
-
-
-def _mapped(node: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(node, tuple):
-        return _like(node, [_mapped(part, function) for part in node])
-    return function(node) if isinstance(node, Tensor) else node
+    if isinstance(slots, tuple):
+        return _like(slots, [mapped(part, function) for part in slots])
+    return cast(T, function(slots)) if isinstance(slots, Tensor) else slots
 
 
 def flat(node: Any) -> tuple[Any, ...]:
@@ -162,14 +151,12 @@ def flat(node: Any) -> tuple[Any, ...]:
 
 def filled(form: T, tensors: Iterable[Tensor]) -> T:
     """Invert `flat`: return slots of this form with these tensors."""
-    return cast(T, _filled(form, iter(tensors)))
+    remaining = iter(tensors)
+    if isinstance(form, tuple):
+        return _like(form, [filled(part, remaining) for part in form])
+    return cast(T, next(remaining)) if isinstance(form, _LEAVES) else form
 
 
-def _filled(node: Any, tensors: Iterator[Tensor]) -> Any:
-    if isinstance(node, tuple):
-        return _like(node, [_filled(part, tensors) for part in node])
-    return next(tensors) if isinstance(node, _LEAVES) else node
-
-
-def _like(node: tuple[Any, ...], parts: Sequence[Any]) -> Any:
-    return type(node)(*parts) if hasattr(node, "_fields") else tuple(parts)
+def _like(node: T, parts: Sequence[Any]) -> T:
+    make: Any = type(node)
+    return cast(T, make(*parts) if hasattr(node, "_fields") else tuple(parts))

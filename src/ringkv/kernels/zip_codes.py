@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.constants import OUTWARD
-from ringkv.kernels.half_scales import half_offset, half_scale
-from ringkv.kernels.int4 import pack, unpack
+from ringkv.kernels.int4 import half_offset, half_scale, pack, unpack
 
 HIGH_BITS, LOW_BITS = 4, 2
 

@@ -41,8 +41,8 @@ class ZipSlots(NamedTuple):
 
     def held(self) -> list[int]:
         """Return the counts of one slot: how many it holds of what."""
-        found: list[int] = self.counts[0].tolist()
-        return found
+        counts: list[int] = self.counts[0].tolist()
+        return counts
 
 
 TENSORS = len(ZipSlots._fields)
@@ -86,12 +86,12 @@ def places(count: list[int]) -> list[Place]:
 
 
 def place(count: list[int], chunk: int) -> Place:
-    """Return the place of chunk 0, or of the one with this number after it."""
-    highs, own = salient_of(count[FIXED]), salient_of(CHUNK)
-    lows, rest = count[FIXED] - highs, CHUNK - own
+    """Return the place of chunk 0, or of the chunk with this number after it."""
+    highs, salient = salient_of(count[FIXED]), salient_of(CHUNK)
+    lows, others = count[FIXED] - highs, CHUNK - salient
     if chunk == 0:
         return Place(0, 0, 0, highs, lows)
-    return Place(chunk, highs + (chunk - 1) * own, lows + (chunk - 1) * rest, own, rest)
+    return Place(chunk, highs + (chunk - 1) * salient, lows + (chunk - 1) * others, salient, others)
 
 
 class Part(NamedTuple):

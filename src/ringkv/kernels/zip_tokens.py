@@ -2,7 +2,7 @@
 
 The tokens of the prompt that are never evicted become chunk 0. The others, like those that decoding adds, go through
 the buffer: if it is full when a token comes, it becomes a chunk, with parameters and a choice of salient tokens of its
-own. Nothing is encoded twice.
+part. Nothing is encoded twice.
 
 The new chunk takes a free place, or that of the oldest one if all tokens that the layout calls live are still there
 without it. So a slot shows its ring's tokens and up to two chunks more.
@@ -57,9 +57,9 @@ def decoded(slot: ZipSlots) -> tuple[Tensor, Tensor]:
     plain = count[FIRST] + count[BUFFERED]
     keys, values = [slot.plain_keys[:, :plain].float()], [slot.plain_values[:, :plain].float()]
     for at in places(count):
-        for bits, own in parts(slot, at).items():
-            keys.append(decode_keys(own.keys, own.channels[:, 0], bits))
-            values.append(decode_values(own.values, slot.value_factors[:, at.chunk], own.ranges, bits))
+        for bits, part in parts(slot, at).items():
+            keys.append(decode_keys(part.keys, part.channels[:, 0], bits))
+            values.append(decode_values(part.values, slot.value_factors[:, at.chunk], part.ranges, bits))
     return torch.cat(keys, 1), torch.cat(values, 1)
 
 
@@ -79,10 +79,10 @@ def _encode(slot: ZipSlots, at: Place, keys: Tensor, values: Tensor, saliency: T
     )
     factors = value_factors(values)
     slot.value_factors[:, at.chunk : at.chunk + chunks] = factors.unflatten(0, (-1, chunks))
-    for index, (bits, own) in zip(salient(saliency, at.highs), parts(slot, at, chunks).items(), strict=True):
+    for index, (bits, part) in zip(salient(saliency, at.highs), parts(slot, at, chunks).items(), strict=True):
         rows = index[..., None].expand(-1, -1, keys.shape[2])
         encoded = *encode_keys(keys.gather(1, rows), bits), *encode_values(values.gather(1, rows), factors, bits)
-        for tensor, new in zip(own, encoded, strict=True):
+        for tensor, new in zip(part, encoded, strict=True):
             tensor[:] = new.view(tensor.shape)
 
 

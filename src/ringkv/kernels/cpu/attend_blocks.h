@@ -24,15 +24,6 @@ struct BlockTask {
   int32_t head, block;  // head: row * heads + head
 };
 
-// The entries of each head that are attended to: as many as its row has [rows], or [rows, heads] if they differ.
-struct Lengths {
-  const int32_t* of_rows;
-  const int32_t* of_heads = nullptr;
-
-  // head: row * heads + head
-  int64_t entries(int64_t head, int64_t heads) const { return of_heads ? of_heads[head] : of_rows[head / heads]; }
-};
-
 // Workspace of the calling thread. It grows to the largest step so far and never shrinks.
 struct Workspace {
   std::vector<BlockTask> tasks;
@@ -76,23 +67,18 @@ void merge_blocks(const float* outs, const float* tops, const float* sums, int64
   }
 }
 
-// One block of one head of one row: `entries` of those that are attended to, from `first` on.
-struct BlockIndex {
-  int64_t head, row, first, entries;  // head: row * heads + head
-};
-
-// Attends to entries of each row's slot. `block_of` returns the input of a block. `with_attention` calls its
-// argument with an implementation, whose `begin` receives the first block of a run, and `attend` a block and the next
-// one. `finish`: see `merge_blocks`.
-template <typename T, typename BlockOf, typename WithAttention, typename Finish>
-void attend_blocks(const QueryShape& shape, const Lengths& lengths, const Result<T>& to, const BlockOf& block_of,
-                   const WithAttention& with_attention, const Finish& finish) {
+// Attends to the blocks of each head of each row: `blocks_of` returns how many a head has, and `block_of` the input of one
+// of them. `with_attention` calls its argument with an implementation, whose `begin` receives the first block of a run,
+// and `attend` a block and the next one. `finish`: see `merge_blocks`. `merged` is called after a head's blocks are merged.
+template <typename T, typename BlocksOf, typename BlockOf, typename WithAttention, typename Finish, typename Merged>
+void attend_blocks(const QueryShape& shape, const Result<T>& to, const BlocksOf& blocks_of, const BlockOf& block_of,
+                   const WithAttention& with_attention, const Finish& finish, const Merged& merged) {
   const auto [rows, heads, queries, width] = shape;
   const int64_t all = rows * heads, size = queries * width;
   auto& space = Workspace::of_thread();
   space.reserve(all);
   for (int64_t head = 0; head < all; ++head) {
-    const int64_t blocks = (lengths.entries(head, heads) + kBlock - 1) / kBlock;
+    const int64_t blocks = blocks_of(head);
     for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(head), int32_t(i)});
     space.first[head + 1] = int64_t(space.tasks.size());
     space.pending[head].store(int32_t(blocks), std::memory_order_relaxed);
@@ -111,11 +97,7 @@ void attend_blocks(const QueryShape& shape, const Lengths& lengths, const Result
   auto* pending = space.pending.get();
 
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    const auto block = [&](int64_t i) {
-      const auto [head, part] = tasks[i];
-      const int64_t from = part * kBlock, left = lengths.entries(head, heads) - from;
-      return block_of(BlockIndex{head, head / heads, from, std::min<int64_t>(kBlock, left)});
-    };
+    const auto block = [&](int64_t i) { return block_of(tasks[i].head, tasks[i].block); };
     const auto run = [&](auto&& attention) {
       auto now = block(begin);
       attention.begin(now);
@@ -128,6 +110,7 @@ void attend_blocks(const QueryShape& shape, const Lengths& lengths, const Result
         const int64_t from = first[head];
         merge_blocks<T>(outs + from * size, tops + from * queries, sums + from * queries, first[head + 1] - from,
                         queries, width, {to.out + head * size, to.lse + head * queries}, finish);
+        merged(head);
       }
     };
     with_attention(run);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lanes.h"
+#include "tiles.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -100,8 +101,8 @@ void dot_rows(const float* q, const T* key, int64_t width, Vec* parts) {
       Vec low, high;
       Row<T>::split(key + i * width + d, low, high);
       for (int g = 0; g < G; ++g) {
-        const float* own = q + g * width + d;
-        sums[g][i] = at::vec::fmadd(Vec::loadu(own + kLanes), high, at::vec::fmadd(Vec::loadu(own), low, sums[g][i]));
+        const float* part = q + g * width + d;
+        sums[g][i] = at::vec::fmadd(Vec::loadu(part + kLanes), high, at::vec::fmadd(Vec::loadu(part), low, sums[g][i]));
       }
     }
   for (int g = 0; g < G; ++g) std::copy_n(sums[g], ROWS, parts + g * kLanes);
@@ -191,11 +192,6 @@ void sum_rows_of(const float* weights, const Rows& value, const Later& later, in
   if (d < width) sum_columns<T, G, 1>(weights, value.from(d), later.from(d), entries, width, out + d);
 }
 
-template <typename T, int G>
-void sum_rows(const float* weights, const T* value, const T* later, int64_t entries, int64_t width, float* out) {
-  sum_rows_of<T, G>(weights, RowsInPlace<T>{value, width}, RowsInPlace<T>{later, width}, entries, width, out);
-}
-
 // Replaces scores by exp(score - maximum) and returns {maximum, sum}. If all scores are masked, the sum is 0.
 inline std::pair<float, float> exponentiate(float* scores, int64_t entries) {
   const float highest =
@@ -230,17 +226,6 @@ void attend_group(const Block<T>& block, const Block<T>& next, int64_t from, int
   attend_group<T, G>(block, key, value, RowsInPlace<T>{next.key, width}, from, width, scale, to);
 }
 
-// Calls `run` with the number of heads in a group, at most kGroupHeads, as a compile-time constant.
-template <typename Run>
-void for_group(int64_t count, const Run& run) {
-  switch (count) {
-    case 1: return run(std::integral_constant<int, 1>{});
-    case 2: return run(std::integral_constant<int, 2>{});
-    case 3: return run(std::integral_constant<int, 3>{});
-    default: return run(std::integral_constant<int, 4>{});
-  }
-}
-
 // Divides `queries` into as few groups of at most `most` as possible, of about the same size. Calls run(first, count).
 template <typename Run>
 void for_even_groups(int64_t queries, int64_t most, const Run& run) {
@@ -260,7 +245,7 @@ class BlockRows {
       const auto run = [&](auto count) {
         attend_group<T, decltype(count)::value>(block, next, from, width_, scale_, to);
       };
-      for_group(std::min(kGroupHeads, queries_ - from), run);
+      at_most<kGroupHeads>(queries_ - from, run);
     }
   }
 

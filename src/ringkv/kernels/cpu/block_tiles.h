@@ -14,7 +14,6 @@
 #include "block.h"
 #include "scores.h"
 #include "tiles.h"
-#include "vectors.h"
 
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
 

@@ -1,19 +1,50 @@
 // decode_attend on the CPU: attend to the slots of a step's rows, in any encoding and reading. See decode_attend.py.
 
-#include "decode_attend.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "attend_entries.h"
+#include "attend_blocks.h"
 #include "constants.h"
 #include "encoded_slots.h"
-#include "encodings.h"
-#include "paged_entries.h"
+#include "entries.h"
 #include "plain_slots.h"
 
 namespace ringkv {
 namespace {
+
+// Writes the new vectors, if there are any, then attends to what a reading says. Slots in an encoding have
+//   kGrain           heads that a thread prepares, at least
+//   write            writes a head's new vectors to a place
+//   prepare          called with each head before `block`
+//   block            makes a block of entries
+//   with_attention   calls its argument with the implementation that attends to blocks; see `attend_blocks`
+//   finish           transforms a query's weighted sum of values [width] in place
+//   add_centers      adds the scores of centers to the log-sum-exps
+//   keys             the decoded keys of some entries, minus their center
+template <typename T, typename Stored, typename Entries>
+void attend_entries(const Step<T>& step, Stored& stored, Entries& entries) {
+  entries.select();
+  step.each_head(Entries::kSelects ? 1 : Stored::kGrain, [&](const StepHead& to) {
+    if (step.k) {
+      stored.write(to, entries.newest(to));
+      entries.written(stored, to);
+    }
+    stored.prepare(to);
+  });
+  const int32_t* lengths = entries.lengths();
+  const int64_t heads = step.shape.heads;
+  const auto count = [&](int64_t head) { return int64_t(lengths ? lengths[head] : step.live[head / heads]); };
+  const auto blocks_of = [&](int64_t head) { return (count(head) + kBlock - 1) / kBlock; };
+  const auto block_of = [&](int64_t head, int64_t block) {
+    const int64_t first = block * kBlock;
+    const BlockIndex index{head, head / heads, first, std::min(kBlock, count(head) - first)};
+    return stored.block(index, entries.span(index));
+  };
+  const auto with_attention = [&](const auto& run) { stored.with_attention(run); };
+  const auto finish = [&](float* sum) { stored.finish(sum); };
+  attend_blocks<T>(step.shape, step.to, blocks_of, block_of, with_attention, finish, [](int64_t) {});
+  stored.add_centers();
+}
 
 template <typename Stored, typename T>
 Results attend(const Step<T>& step, const DecodeArguments& a) {

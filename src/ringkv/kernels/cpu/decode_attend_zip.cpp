@@ -1,13 +1,13 @@
-// decode_attend over slots in chunks: add a token to each slot and attend to the slot. See decode_attend_zip.py.
+// decode_attend over slots in chunks: add a token to each slot and attend to the slot. See zip_tokens.py.
 //
 // A slot is runs: its plain entries, and the salient and the other entries of each chunk. A run's blocks are those of
-// int4 (block_int4.h); those of 2 bits are widened to 4 first. Scales and minima of a chunk's channels move to the
+// int4 (block_encoded.h); those of 2 bits are widened to 4 first. Scales and minima of a chunk's channels move to the
 // query: q . (scale * level + minimum) = (q * scale) . level + q . minimum. Factors of a chunk's values multiply the
 // weighted sum. Levels are counted from the middle of their range, so that rounding q * scale does not shift a chunk.
 
 #include "attend_blocks.h"
-#include "block_int4.h"
-#include "decode_attend.h"
+#include "block_encoded.h"
+#include "decode_step.h"
 #include "zip_slots.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -22,6 +22,8 @@ struct ZipTask {
   int64_t head;
   Bits bits;
   int64_t chunk, first, entries, set;
+
+  ZipTask end_of_run() const { return {head, kPlain, 0, 0, 0, 0}; }
 };
 
 constexpr float middle_of(bool is_high) { return is_high ? 7.5f : 1.5f; }
@@ -63,7 +65,7 @@ class ZipAttention {
 
   void run() {
     const auto first_set = sets();
-    QueriesInt4 folded(first_set.back(), queries_, width_);
+    Queries<Int4> folded(first_set.back(), queries_, width_);
     constants_.assign(first_set.back() * queries_, 0.f);
     step_.each_head(1, [&](const StepHead& to) {
       const auto head = head_of(to.index);
@@ -89,7 +91,7 @@ class ZipAttention {
   }
 
   // Multiplies the queries of a head with the scales of each chunk's channels, and sums what its minima add.
-  void fold(int64_t i, const ZipHead<T>& head, int64_t set, QueriesInt4& to) {
+  void fold(int64_t i, const ZipHead<T>& head, int64_t set, Queries<Int4>& to) {
     const T* query = step_.queries(i);
     const std::vector<float> plain(query, query + queries_ * width_);
     std::vector<float> scale(width_), minimum(width_), wide(width_);
@@ -101,12 +103,12 @@ class ZipAttention {
       at::vec::map2<float>([=](Vec a, Vec b) { return at::vec::fmadd(middle, b, a); }, minimum.data(), minimum.data(),
                            scale.data(), width_);
       for (int64_t g = 0; g < queries_; ++g) {
-        const float* own = plain.data() + g * width_;
+        const float* vector = plain.data() + g * width_;
         const auto times = [](Vec a, Vec b) { return a * b; };
-        at::vec::map2<float>(times, wide.data(), own, scale.data(), width_);
+        at::vec::map2<float>(times, wide.data(), vector, scale.data(), width_);
         to.set_rotated(set, g, wide.data());
         constants_[set * queries_ + g] =
-            scale_ * at::vec::map2_reduce_all<float>(times, [](Vec a, Vec b) { return a + b; }, own, minimum.data(),
+            scale_ * at::vec::map2_reduce_all<float>(times, [](Vec a, Vec b) { return a + b; }, vector, minimum.data(),
                                                      width_);
       }
     }
@@ -135,39 +137,30 @@ class ZipAttention {
     }
   }
 
-  void attend(const QueriesInt4& folded) {
-    const int64_t count = int64_t(tasks_.size()), size = queries_ * width_;
-    std::vector<float> partial(count * (size + 2 * queries_));
-    const Partial to{partial.data(), partial.data() + count * size, partial.data() + count * (size + queries_)};
-    std::vector<std::atomic<int32_t>> pending(all_);
-    for (int64_t i = 0; i < all_; ++i) {
-      pending[i].store(int32_t(first_[i + 1] - first_[i]), std::memory_order_relaxed);
-      if (first_[i + 1] == first_[i]) clear(i);
+  // Attends to blocks of any number of bits.
+  struct Attention {
+    const ZipAttention& zip;
+    const BlockEncoded<Int4> encoded;
+
+    void begin(const ZipTask&) {}
+    void attend(const ZipTask& task, const ZipTask& next, const Partial& to) const {
+      zip.attend_task(task, next, encoded, to);
     }
-    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const BlockRowsInt4 encoded(folded, queries_, width_, scale_);
-      for (int64_t t = begin; t < end; ++t) {
-        const auto& task = tasks_[t];
-        attend_task(task, t + 1 < end ? &tasks_[t + 1] : nullptr, encoded, of(to, t));
-        if (pending[task.head].fetch_sub(1, std::memory_order_acq_rel) == 1) finish(task.head, to);
-      }
-    });
-  }
-  Partial of(const Partial& all, int64_t task) const {
-    return {all.out + task * queries_ * width_, all.top + task * queries_, all.sum + task * queries_};
+  };
+  void attend(const Queries<Int4>& folded) {
+    const auto blocks_of = [&](int64_t head) { return first_[head + 1] - first_[head]; };
+    const auto block_of = [&](int64_t head, int64_t block) { return tasks_[first_[head] + block]; };
+    const auto with_attention = [&](const auto& run) { run(Attention{*this, {folded, queries_, width_, scale_}}); };
+    const auto merged = [&](int64_t head) { add_attention(head, head_of(head)); };
+    attend_blocks<T>(step_.shape, to_, blocks_of, block_of, with_attention, [](float*) {}, merged);
   }
 
-  void clear(int64_t i) {
-    std::fill_n(to_.out + i * queries_ * width_, queries_ * width_, T(0));
-    std::fill_n(to_.lse + i * queries_, queries_, -std::numeric_limits<float>::infinity());
-  }
-
-  void attend_task(const ZipTask& task, const ZipTask* next, const BlockRowsInt4& encoded,
+  void attend_task(const ZipTask& task, const ZipTask& next, const BlockEncoded<Int4>& encoded,
                    const Partial& to) const {
     const auto head = head_of(task.head);
     if (task.bits == kPlain) return attend_plain(task, head, to);
     BlockInt4 block = block_of(task, head);
-    const BlockInt4 later = next && next->bits != kPlain ? packed(*next) : block.end_of_run();
+    const BlockInt4 later = next.bits != kPlain ? packed(next) : block.end_of_run();
     thread_local std::vector<uint8_t> keys, values;
     if (task.bits == kLow) {
       const int64_t bytes = kBlock * width_ / 2;
@@ -214,13 +207,6 @@ class ZipAttention {
     widen(factors, width_, by.data());
     for (int64_t g = 0; g < queries_; ++g)
       at::vec::map2<float>([](Vec a, Vec b) { return a * b; }, out + g * width_, out + g * width_, by.data(), width_);
-  }
-
-  void finish(int64_t i, const Partial& all) const {
-    const Partial own = of(all, first_[i]);
-    merge_blocks<T>(own.out, own.top, own.sum, first_[i + 1] - first_[i], queries_, width_,
-                    {to_.out + i * queries_ * width_, to_.lse + i * queries_}, [](float*) {});
-    add_attention(i, head_of(i));
   }
 
   // Adds what the buffer's keys get: the mean over queries of exp(score - lse).

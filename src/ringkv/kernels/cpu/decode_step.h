@@ -38,15 +38,16 @@ inline Results new_results(const at::Tensor& q) {
   return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), q.options().dtype(at::kFloat))};
 }
 
-// New keys or values [rows, heads, width].
+// What heads of rows or of slots have: [rows, heads, ...].
 template <typename T>
-struct NewVectors {
-  explicit NewVectors(const at::Tensor& x) : at(x.const_data_ptr<T>()), row(x.stride(0)), head(x.stride(1)) {
-    TORCH_CHECK(x.stride(2) == 1, "decode_attend: a new vector's elements must be contiguous");
+struct OfHeads {
+  explicit OfHeads(const at::Tensor& x) : data(static_cast<T*>(x.data_ptr())), row(x.stride(0)), head(x.stride(1)) {
+    TORCH_CHECK(x.element_size() == sizeof(T) && x.stride(-1) == 1,
+                "decode_attend: a vector has another dtype, or its elements are not contiguous");
   }
-  const T* of(int64_t r, int64_t h) const { return at + r * row + h * head; }
+  T* of(int64_t r, int64_t h) const { return data + r * row + h * head; }
 
-  const T* at;
+  T* data;
   int64_t row, head;
 };
 
@@ -116,7 +117,7 @@ class Step {
   const QueryShape shape;
   const float scale;
   const int32_t *slot, *live;
-  std::optional<NewVectors<T>> k, v;  // none if another layer has written them
+  std::optional<OfHeads<const T>> k, v;  // none if another layer has written them
   const Result<T> to;
 };
 
@@ -127,5 +128,14 @@ auto with_dtype(at::ScalarType type, const Run& run) {
   if (type == at::kHalf) return run(at::Half{});
   return run(float{});
 }
+
+// Kernels for slots that are no planes of keys and values.
+#if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
+#define RINGKV_LATENT_TILES  // latents in bfloat16 are attended to with tiles
+Results attend_plain_latents(const DecodeArguments& a);
+Results attend_encoded_latents(const DecodeArguments& a);
+#endif
+
+Results decode_attend_zip(const DecodeArguments& a);
 
 }  // namespace ringkv

@@ -1,9 +1,4 @@
-// Slots whose keys and values are encoded. An encoding has
-//   Element, Scale   the types of its planes
-//   Queries          the queries of a call [heads, queries, width]; `set` takes one
-//   Attention        attends to blocks
-//   encode           writes a vector's elements and scales, and subtracts a center if there is one
-//   decode           restores a vector, still rotated
+// Slots whose keys and values are encoded, as block_encoded.h says.
 
 #pragma once
 
@@ -12,10 +7,9 @@
 #include <numeric>
 #include <vector>
 
+#include "block_encoded.h"
 #include "decode_step.h"
-#include "encoded_block.h"
 #include "entries.h"
-#include "rotate.h"
 #include "workspace.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
@@ -30,12 +24,10 @@ constexpr int64_t kCopies = 4;
 // The elements of a plane [slots, heads, entries, each], or [slots, heads, entries] of one element each.
 template <typename E>
 struct PlaneElements {
-  explicit PlaneElements(const at::Tensor& x)
-      : at(static_cast<E*>(x.data_ptr())), slot(x.stride(0)), head(x.stride(1)), each(x.dim() == 4 ? x.size(3) : 1) {
-    TORCH_CHECK(x.element_size() == sizeof(E) && x.stride(2) == each && (x.dim() == 3 || x.stride(3) == 1),
-                "decode_attend: an entry's elements must be contiguous, and entries must follow each other");
+  explicit PlaneElements(const at::Tensor& x) : heads(x), each(x.dim() == 4 ? x.size(3) : 1) {
+    TORCH_CHECK(x.stride(2) == each, "decode_attend: entries must follow each other");
   }
-  E* of(const Place& p) const { return at + p.slot * slot + p.head * head + p.entry * each; }
+  E* of(const Place& p) const { return heads.of(p.slot, p.head) + p.entry * each; }
 
   // The entries of a block. Those in pages are copied to memory of the calling thread, at `place` of kCopies.
   const E* of(const Span& span, int64_t entries, int64_t place) const {
@@ -49,8 +41,8 @@ struct PlaneElements {
     return to;
   }
 
-  E* at;
-  int64_t slot, head, each;
+  OfHeads<E> heads;
+  int64_t each;
 };
 
 template <typename Encoding>
@@ -65,18 +57,6 @@ struct EncodedPlane {
   void write(const T* x, int64_t width, const Place& to, const float* center) const {
     Encoding::encode(x, width, elements.of(to), scales.of(to), center);
   }
-};
-
-// Vectors [slots, heads, (1 + exact) * width]: what is subtracted from a slot's keys, and its first keys minus that.
-struct Centers {
-  Centers(const at::Tensor& x, int64_t width)
-      : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)), exact(x.size(2) / width - 1) {
-    TORCH_CHECK(x.stride(2) == 1, "decode_attend: the elements of a center must be contiguous");
-  }
-  const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
-
-  const float* at;
-  int64_t slot, head, exact;
 };
 
 // Returns x . y; the count is a multiple of kLanes.
@@ -98,10 +78,10 @@ class EncodedSlots {
   EncodedSlots(const Step<T>& step, const DecodeArguments& a)
       : step_(step), keys_{PlaneElements<Element>(a.planes[0]), PlaneElements<Scale>(a.planes[1])},
         values_{PlaneElements<Element>(a.planes[2]), PlaneElements<Scale>(a.planes[3])},
-        centers_(*a.centers, step.shape.width),
+        centers_(*a.centers), exact_(a.centers->size(2) / step.shape.width - 1),
         queries_(step.shape.rows * step.shape.heads, step.shape.queries, step.shape.width),
         center_scores_(step.shape.rows * step.shape.heads * step.shape.queries),
-        exact_scores_(center_scores_.size() * centers_.exact) {}
+        exact_scores_(center_scores_.size() * exact_) {}
 
   void write(const StepHead& from, const Place& to) const {
     const int64_t width = step_.shape.width;
@@ -116,14 +96,14 @@ class EncodedSlots {
       const int64_t i = head.index * queries + g;
       queries_.set(head.index, g, query);
       center_scores_[i] = step_.scale * dot(query, center, width);
-      for (int64_t j = 0; j < centers_.exact; ++j)
-        exact_scores_[i * centers_.exact + j] = step_.scale * dot(query, center + (1 + j) * width, width);
+      for (int64_t j = 0; j < exact_; ++j)
+        exact_scores_[i * exact_ + j] = step_.scale * dot(query, center + (1 + j) * width, width);
     }
   }
   EncodedBlock<Element, Scale> block(const BlockIndex& at, const Span& span) const {
     static thread_local int64_t place = 0;
     place = (place + 2) % kCopies;
-    const ExactScores exact{exact_scores_.data(), centers_.exact};
+    const ExactScores exact{exact_scores_.data(), exact_};
     return {at.head,
             keys_.elements.of(span, at.entries, place),
             values_.elements.of(span, at.entries, place + 1),
@@ -134,7 +114,7 @@ class EncodedSlots {
   }
   template <typename Run>
   void with_attention(const Run& run) const {
-    run(typename Encoding::Attention(queries_, step_.shape.queries, step_.shape.width, step_.scale));
+    run(BlockEncoded<Encoding>(queries_, step_.shape.queries, step_.shape.width, step_.scale));
   }
   void finish(float* sum) const { rotate(sum, step_.shape.width); }
   void add_centers() const {
@@ -156,8 +136,9 @@ class EncodedSlots {
  private:
   const Step<T>& step_;
   const EncodedPlane<Encoding> keys_, values_;
-  const Centers centers_;
-  typename Encoding::Queries queries_;
+  const OfHeads<const float> centers_;  // [(1 + exact_) * width]: what is subtracted from keys, and first keys less it
+  const int64_t exact_;
+  Queries<Encoding> queries_;
   std::vector<float> center_scores_, exact_scores_;  // what the center adds to all scores of a query; of exact keys
 };
 

@@ -10,6 +10,13 @@
 
 namespace ringkv {
 
+// Returns the 32 bits from an address on.
+inline int32_t word_of(const void* from) {
+  int32_t word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
 // A vector has kElements elements.
 #if defined(CPU_CAPABILITY_AVX512)
 struct IntVector {
@@ -25,11 +32,7 @@ struct IntVector {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
 #endif
   }
-  static V broadcast2(const int16_t* two) {
-    int32_t both;
-    std::memcpy(&both, two, sizeof(both));
-    return _mm512_set1_epi32(both);
-  }
+  static V broadcast2(const int16_t* two) { return _mm512_set1_epi32(word_of(two)); }
   // Interleaves kElements elements of two rows, in the order that `store` expects.
   static void interleave(const int8_t* a, const int8_t* b, V& low, V& high) {
     const __m256i x = _mm256_loadu_si256((const __m256i*)a), y = _mm256_loadu_si256((const __m256i*)b);
@@ -77,11 +80,7 @@ struct IntVector {
   static V load(const int16_t* at) { return _mm256_loadu_si256((const __m256i*)at); }
   static V widen(const int8_t* at) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)at)); }
   static V dot(V sum, V a, V b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
-  static V broadcast2(const int16_t* two) {
-    int32_t both;
-    std::memcpy(&both, two, sizeof(both));
-    return _mm256_set1_epi32(both);
-  }
+  static V broadcast2(const int16_t* two) { return _mm256_set1_epi32(word_of(two)); }
   static void interleave(const int8_t* a, const int8_t* b, V& low, V& high) {
     const __m128i x = _mm_loadu_si128((const __m128i*)a), y = _mm_loadu_si128((const __m128i*)b);
     low = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(x, y));

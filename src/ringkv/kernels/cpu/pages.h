@@ -10,8 +10,8 @@
 #include <numeric>
 #include <vector>
 
+#include "block.h"
 #include "decode_step.h"
-#include "score_pages.h"
 #include "workspace.h"
 
 namespace ringkv {
@@ -20,21 +20,6 @@ namespace {
 // Pages that a step reads of a slot: `limit` of them, among them the first `leading` and the last `newest`.
 struct PageCounts {
   int32_t limit, leading, newest;
-};
-
-// Those of slots, int32 [slots, 3].
-class CountsOfSlots {
- public:
-  explicit CountsOfSlots(const at::Tensor& counts) : counts_(int32(counts)) {
-    TORCH_CHECK(counts.size(1) * sizeof(int32_t) == sizeof(PageCounts),
-                "decode_attend: three counts of a slot expected");
-  }
-  const PageCounts& of(int64_t slot) const {
-    return reinterpret_cast<const PageCounts*>(counts_.const_data_ptr<int32_t>())[slot];
-  }
-
- private:
-  const at::Tensor counts_;
 };
 
 // Writes the digest of a page's keys [page, width]: upper and lower [width] are the middle of the extremes, plus and
@@ -56,24 +41,35 @@ void write_digest(const Key* keys, int64_t page, int64_t width, T* upper, T* low
   }
 }
 
-// The digests of slots [slots, heads, pages, 2, width], upper and lower.
+constexpr int64_t kAhead = 64;  // digests that are prefetched before they are read, also those of the next head
+
+// Scores rows with G vectors; to[g * stride + j].
+template <typename T, int G>
+void score_some_pages(const T* vectors, int64_t width, const T* rows, int64_t count, float scale, float* to,
+                      int64_t stride) {
+  float block[G * kBlock];
+  const auto score = [&](int64_t at, int64_t some) {
+    score_rows<T, G>(vectors, rows + at * width, rows + (at + kAhead) * width, some, width, scale, block);
+    for (int g = 0; g < G; ++g) std::copy_n(block + g * kBlock, some, to + g * stride + at);
+  };
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t some = std::min(kBlock, count - at), whole = some / kLanes * kLanes;
+    score(at, whole);
+    // The last ones in a vector with others, so that equal digests have equal scores.
+    if (whole < some) at + some < kLanes ? score(at, some) : score(at + some - kLanes, kLanes);
+  }
+}
+
+// Scores pages by their digests [pages, width] with vectors [count, width]; to[i * stride + j].
 template <typename T>
-struct Digests {
-  explicit Digests(const at::Tensor& x) : at(x.data_ptr<T>()), slot(x.stride(0)), head(x.stride(1)), width(x.size(4)) {}
-  T* upper(int64_t s, int64_t h, int64_t index) const { return at + s * slot + h * head + index * 2 * width; }
-
-  T* at;
-  int64_t slot, head, width;
-};
-
-// The pins of slots, float32 [slots, heads, pages]: infinite for pages that are read before others, else -infinite.
-struct Pins {
-  explicit Pins(const at::Tensor& x) : at(x.const_data_ptr<float>()), slot(x.stride(0)), head(x.stride(1)) {}
-  const float* of(int64_t s, int64_t h) const { return at + s * slot + h * head; }
-
-  const float* at;
-  int64_t slot, head;
-};
+void score_pages(const T* vectors, int64_t count, int64_t width, const T* digests, int64_t pages, float scale,
+                 float* to, int64_t stride) {
+  for (int64_t from = 0; from < count; from += kGroupHeads)
+    at_most<kGroupHeads>(count - from, [&](auto size) {
+      constexpr int G = decltype(size)::value;
+      score_some_pages<T, G>(vectors + from * width, width, digests, pages, scale, to + from * stride, stride);
+    });
+}
 
 // The shares of attention that a head's queries promise to pages, as logarithms: what q . k may be, times `scale`,
 // minus the logarithm of the sum over the pages that are no newest ones. The best query counts. A thread has one.
@@ -88,9 +84,9 @@ class PromisedShares {
     scores_.resize(queries * padded_);
     score_pages(parts_.data(), queries, 2 * width, digests, stop, scale, scores_.data(), padded_);
     for (int64_t g = 0; g < queries; ++g) {
-      float* own = scores_.data() + g * padded_;
-      std::fill(own + stop, own + padded_, kNothing);
-      take(own);
+      float* row = scores_.data() + g * padded_;
+      std::fill(row + stop, row + padded_, kNothing);
+      take(row);
     }
     return best_.data();
   }
@@ -103,9 +99,9 @@ class PromisedShares {
     parts_.resize(queries * 2 * width);
     for (int64_t g = 0; g < queries; ++g)
       for (int64_t d = 0; d < width; ++d) {
-        const T one = query[g * width + d];
-        parts_[g * 2 * width + d] = float(one) > 0 ? one : T(0.f);
-        parts_[(g * 2 + 1) * width + d] = float(one) > 0 ? T(0.f) : one;
+        const T element = query[g * width + d];
+        parts_[g * 2 * width + d] = float(element) > 0 ? element : T(0.f);
+        parts_[(g * 2 + 1) * width + d] = float(element) > 0 ? T(0.f) : element;
       }
   }
   // Raises the best shares to those of one query. NaN promises nothing, infinity the most that a float can.
@@ -113,7 +109,7 @@ class PromisedShares {
     const Vec nothing(kNothing), most(std::numeric_limits<float>::max());
     Vec tops = nothing, sums(0.f);
     for (int64_t i = 0; i < padded_; i += kLanes) {
-      const Vec one = Vec::loadu(scores + i), real = Vec::blendv(one, nothing, one != one);
+      const Vec share = Vec::loadu(scores + i), real = Vec::blendv(share, nothing, share != share);
       const Vec finite = at::vec::minimum(real, most);
       finite.store(scores + i);
       tops = at::vec::maximum(tops, finite);
@@ -150,8 +146,8 @@ class HighestShares {
 
  private:
   static std::vector<uint32_t>& memory() {
-    static thread_local std::vector<uint32_t> own;
-    return own;
+    static thread_local std::vector<uint32_t> places;
+    return places;
   }
   static uint32_t place(float share) {
     uint32_t bits;
@@ -177,14 +173,15 @@ class SelectedPages {
       : page_(page), scale_(scale), pages_(heads), lengths_(heads, 0) {}
 
   // Selects all of a head's live entries if they are few enough, else pinned pages, and those whose digests promise the
-  // most attention to its queries [queries, width].
+  // most attention to its queries [queries, width]. digests [slots, heads, pages, 2, width]: upper and lower. pins
+  // [slots, heads, pages]: infinite for pages that are read before others, else -infinite.
   template <typename T>
-  void select(const StepHead& head, const PageCounts& counts, const T* query, int64_t queries,
-              const Digests<T>& digests, const Pins& pins) {
+  void select(const StepHead& head, const PageCounts& counts, const T* query, const QueryShape& shape,
+              const OfHeads<T>& digests, const OfHeads<float>& pins) {
     if ((head.live + page_ - 1) / page_ <= counts.limit) return every(head);
     static thread_local PromisedShares<T> promised;
     const int64_t stop = (head.live + page_ - 1) / page_ - counts.newest;
-    float* shares = promised(query, queries, digests.width, digests.upper(head.slot, head.head, 0), stop, scale_);
+    float* shares = promised(query, shape.queries, shape.width, digests.of(head.slot, head.head), stop, scale_);
     const float* pinned = pins.of(head.slot, head.head);
     for (int64_t i = 0; i < stop; ++i) shares[i] = std::max(shares[i], pinned[i]);
     best(head, counts, shares);

@@ -19,7 +19,7 @@
 #include <tuple>
 #include <vector>
 
-#include "decode_attend.h"
+#include "decode_step.h"
 
 namespace ringkv {
 namespace {

@@ -3,16 +3,63 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
-#include "block_ahead.h"
-#include "softmax_bytes.h"
+#include "encoded_block.h"
+#include "softmax_weights.h"
 
-#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+#if defined(RINGKV_QUADS)
 
 namespace ringkv {
 
 constexpr int64_t kMaxQuadQueries = 4;  // queries whose sums stay in registers
+
+// Prefetches the next block into L2, a few cache lines at every step of the work on this one.
+//
+// Loads of one core do not saturate the memory bandwidth, and a burst of prefetches delays the work itself. Half of the
+// lines are prefetched while keys are scored, the others while values are summed.
+class BlockAhead {
+ public:
+  template <typename Encoding, typename Block>
+  BlockAhead(Encoding, const Block& block, const Block& next, int64_t queries, int64_t width) {
+    const auto passes = [&](int64_t most) { return (queries + most - 1) / most; };
+    const int64_t score_steps = (block.entries + 15) / 16 * passes(Encoding::kQueries);
+    const int64_t sum_steps = (block.entries + 3) / 4 * passes(kMaxQuadQueries) * (width / 32);
+    const int64_t elements = next.entries * Encoding::bytes(width), scales = next.entries * Encoding::kScaleBytes;
+    const auto span = [](const auto* first, int64_t bytes) {
+      const auto* from = reinterpret_cast<const char*>(first);
+      return Span{from, from + bytes};
+    };
+    spans_[0] = span(next.key, elements);
+    spans_[1] = span(next.key_scale, scales);
+    spans_[2] = span(next.value_scale, scales);
+    spans_[3] = span(next.value, elements);
+    const int64_t half = (elements + scales) / kLine + 1;
+    score_lines_ = half / score_steps + 1;
+    sum_lines_ = half / sum_steps + 1;
+  }
+
+  void score_step(int64_t, int64_t) { step(score_lines_); }
+  void sum_step() { step(sum_lines_); }
+
+ private:
+  static constexpr int kSpans = 4;
+  static constexpr int64_t kLine = 64;
+  struct Span {
+    const char *at, *end;
+  };
+
+  void step(int64_t lines) {
+    if (now_ == kSpans) return;
+    Span& span = spans_[now_];
+    for (const char* stop = span.at + lines * kLine; span.at < stop; span.at += kLine)
+      __builtin_prefetch(span.at, 0, 2);
+    if (span.at >= span.end) ++now_;
+  }
+
+  Span spans_[kSpans];
+  int64_t score_lines_, sum_lines_;
+  int now_ = 0;
+};
 
 // Bytes of values [entries, bytes].
 struct ValueRows {
@@ -49,12 +96,6 @@ struct Quad {
   }
 };
 
-inline __m512i broadcast_weights(const uint8_t* four) {
-  int32_t all;
-  std::memcpy(&all, four, sizeof all);
-  return _mm512_set1_epi32(all);
-}
-
 // The sums of two vectors of values, for G queries and both bytes of their weights.
 template <int G>
 struct QuadSums {
@@ -64,11 +105,11 @@ struct QuadSums {
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) upper[g][0] = upper[g][1] = lower[g][0] = lower[g][1] = _mm512_setzero_si512();
   }
-  void add(const ByteWeights& weights, int64_t from, int64_t j, const __m512i (&x)[2]) {
+  void add(const Weights& weights, int64_t from, int64_t j, const __m512i (&x)[2]) {
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
-      const __m512i high = broadcast_weights(weights.upper[from + g] + j);
-      const __m512i low = broadcast_weights(weights.lower[from + g] + j);
+      const __m512i high = _mm512_set1_epi32(word_of(weights.upper[from + g] + j));
+      const __m512i low = _mm512_set1_epi32(word_of(weights.lower[from + g] + j));
 #pragma GCC unroll 2
       for (int n = 0; n < 2; ++n) {
         upper[g][n] = _mm512_dpbusd_epi32(upper[g][n], high, x[n]);
@@ -86,7 +127,7 @@ struct QuadSums {
 //   split   makes two vectors of signed bytes of a Quad
 //   store   stores their sums as 32 floats
 template <int G, typename Columns>
-void sum_quads(const ByteWeights& weights, int64_t from, const float* add, const Columns& columns,
+void sum_quads(const Weights& weights, int64_t from, const float* add, const Columns& columns,
                const ValueRows& rows, BlockAhead& ahead, int64_t width, float* out) {
   QuadSums<G> sums;
   __m512i x[2];
@@ -108,6 +149,17 @@ void sum_quads(const ByteWeights& weights, int64_t from, const float* add, const
     Columns::store(_mm512_fmadd_ps(sums.sum(g, 0), by, more), _mm512_fmadd_ps(sums.sum(g, 1), by, more),
                    out + g * width);
   }
+}
+
+// Sums 32 elements of values for G queries; see `sum_quads`.
+template <int G, typename Columns>
+void sum_all_quads(const Weights& weights, const float* add, const Columns& columns, const ValueRows& rows,
+                   BlockAhead& ahead, int64_t width, float* out) {
+  for_even_groups(G, kMaxQuadQueries, [&](int64_t from, int64_t count) {
+    at_most<kMaxQuadQueries>(count, [&](auto size) {
+      sum_quads<decltype(size)::value>(weights, from, add, columns, rows, ahead, width, out + from * width);
+    });
+  });
 }
 
 }  // namespace ringkv

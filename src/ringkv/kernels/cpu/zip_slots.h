@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "constants.h"
-#include "scores_int4.h"
+#include "levels.h"
 
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
@@ -126,11 +126,11 @@ inline void encode_zip_keys(const float* x, const std::vector<int64_t>& index, i
     channels[d] = range.scale;
     channels[width + d] = range.minimum;
   }
-  std::vector<uint8_t> own(width);
+  std::vector<uint8_t> level(width);
   for (const int64_t row : index) {
     for (int64_t d = 0; d < width; ++d)
-      own[d] = zip_level(x[row * width + d], float(channels[d]), float(channels[width + d]), levels);
-    pack_zip(own.data(), width, is_high, to);
+      level[d] = zip_level(x[row * width + d], float(channels[d]), float(channels[width + d]), levels);
+    pack_zip(level.data(), width, is_high, to);
     to += is_high ? width / 2 : width / 4;
   }
 }
@@ -139,15 +139,15 @@ inline void encode_zip_keys(const float* x, const std::vector<int64_t>& index, i
 inline void encode_zip_values(const float* x, const std::vector<int64_t>& index, int64_t width, bool is_high,
                               uint8_t* to, c10::Half* ranges) {
   const float levels = is_high ? 15.f : 3.f;
-  std::vector<uint8_t> own(width);
+  std::vector<uint8_t> level(width);
   for (const int64_t row : index) {
     const float* from = x + row * width;
     const auto [low, high] = std::minmax_element(from, from + width);
     const ZipRange range(*low, *high, levels);
     *ranges++ = range.scale;
     *ranges++ = range.minimum;
-    for (int64_t d = 0; d < width; ++d) own[d] = zip_level(from[d], float(range.scale), float(range.minimum), levels);
-    pack_zip(own.data(), width, is_high, to);
+    for (int64_t d = 0; d < width; ++d) level[d] = zip_level(from[d], float(range.scale), float(range.minimum), levels);
+    pack_zip(level.data(), width, is_high, to);
     to += is_high ? width / 2 : width / 4;
   }
 }

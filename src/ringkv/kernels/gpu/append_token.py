@@ -1,7 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Adding a step's token to slots in the format zipcache: the first kernel of `decode_attend_zip`.
+"""Adding a step's token to slots in the format zipcache: the first kernel of `zip_attend`.
 
-If a buffer is full, it becomes a chunk first, inside the same launch, so that a CUDA graph can hold it.
+If a buffer is full, it becomes a chunk first, inside the same launch, so that a CUDA graph can hold it. The chunk has
+the bits of `kernels.zip_codes`. So it must be compiled without fused multiply-adds, which round once where torch rounds
+twice. A packed byte of 4 bits has two elements, one of 2 bits has four: nibbles of two bytes that are half a vector
+apart.
 
 B rows of a step, S slots, H key-value heads, P plain, U salient and V other entries, N chunks, D elements of a vector.
 """
@@ -12,11 +15,14 @@ import triton.language as tl
 from ringkv.base.zip_sizes import CHUNK as _CHUNK
 from ringkv.base.zip_sizes import COUNTS as _COUNTS
 from ringkv.base.zip_sizes import SALIENT as _SALIENT
-from ringkv.kernels.gpu.encode_vector import half_scale
-from ringkv.kernels.gpu.zip_ranges import element_of, levels_of, range_of, shift_of
+from ringkv.kernels.constants import OUTWARD as _OUTWARD
+from ringkv.kernels.gpu.encode_vector import MAX_HALF, clamp, half_scale, rounded
+from ringkv.kernels.gpu.nibbles import elements_of
+from ringkv.kernels.gpu.tiles import vector_of
 
 CHUNK, COUNTS, SALIENT = tl.constexpr(_CHUNK), tl.constexpr(_COUNTS), tl.constexpr(_SALIENT)
 TOKENS = tl.constexpr(triton.next_power_of_2(_CHUNK))
+UP, DOWN = tl.constexpr(1 + _OUTWARD), tl.constexpr(1 - _OUTWARD)
 STEP = tl.constexpr(16)  # bytes of a vector that are encoded at a time
 
 
@@ -37,8 +43,7 @@ SIZES, UNALIGNED = ("heads", "plain", "high", "low", "chunks"), ("ranges_at", "c
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
 def append_token(
-    k_at,
-    v_at,
+    new,  # keys and values [B, H, D], with the strides of a row and a head
     plain_keys_at,
     high_keys_at,
     low_keys_at,
@@ -50,12 +55,7 @@ def append_token(
     factors_at,
     ranges_at,
     counts_at,
-    slot_at,
-    live_at,
-    k_row,  # strides, in elements
-    k_head,
-    v_row,
-    v_head,
+    rows,
     heads,
     plain,  # P
     high,  # U
@@ -65,14 +65,14 @@ def append_token(
     COLUMNS: tl.constexpr,  # WIDTH, padded to a power of two
 ):
     head, row = tl.program_id(0), tl.program_id(1)
-    live = tl.load(live_at + row)
+    live = tl.load(rows.live + row)
     if live == 0:
         return
-    own = tl.load(slot_at + row).to(tl.int64) * heads + head
-    counts = counts_at + own * COUNTS
+    of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
+    counts = counts_at + of_slot * COUNTS
     first, buffered, fixed, later, oldest = held(counts)
-    keys, values = plain_keys_at + own * plain * WIDTH, plain_values_at + own * plain * WIDTH
-    attention = attention_at + own * CHUNK
+    keys, values = plain_keys_at + of_slot * plain * WIDTH, plain_values_at + of_slot * plain * WIDTH
+    attention = attention_at + of_slot * CHUNK
     if buffered == CHUNK:
         replaces = (later > 0) & ((first + fixed + later * CHUNK + 1 >= live) | (later + 1 == chunks))
         chunk = tl.where(replaces, oldest, later)
@@ -82,12 +82,13 @@ def append_token(
         salient = salient_of(fixed)
         to_high = salient + chunk * SALIENT + tl.cumsum(is_high.to(tl.int32), 0) - 1
         to_low = fixed - salient + chunk * (CHUNK - SALIENT) + tl.cumsum(is_low.to(tl.int32), 0) - 1
-        place = own * chunks + chunk + 1
+        place = of_slot * chunks + chunk + 1
         channels, factors = channels_at + place * 4 * WIDTH, factors_at + place * WIDTH
-        ranges = ranges_at + own * (high + low) * 2
+        ranges = ranges_at + of_slot * (high + low) * 2
         buffer_k, buffer_v = keys + first * WIDTH, values + first * WIDTH
-        high_keys, high_values = high_keys_at + own * high * (WIDTH // 2), high_values_at + own * high * (WIDTH // 2)
-        low_keys, low_values = low_keys_at + own * low * (WIDTH // 4), low_values_at + own * low * (WIDTH // 4)
+        of_high, of_low = of_slot * high * (WIDTH // 2), of_slot * low * (WIDTH // 4)
+        high_keys, high_values = high_keys_at + of_high, high_values_at + of_high
+        low_keys, low_values = low_keys_at + of_low, low_values_at + of_low
         _write_factors(buffer_v, factors, WIDTH)
         tl.debug_barrier()  # all factors are written
         _encode_keys(buffer_k, is_high, to_high, high_keys, channels, 4, WIDTH)
@@ -101,8 +102,8 @@ def append_token(
     tl.debug_barrier()  # all threads have read the counts and the buffer
     column = tl.arange(0, COLUMNS)
     real, entry = column < WIDTH, (first + buffered) * WIDTH + column
-    k = tl.load(k_at + row * k_row + head * k_head + column, mask=real, other=0.0)
-    v = tl.load(v_at + row * v_row + head * v_head + column, mask=real, other=0.0)
+    k = tl.load(vector_of(new[0], row, head) + column, mask=real, other=0.0)
+    v = tl.load(vector_of(new[1], row, head) + column, mask=real, other=0.0)
     tl.store(keys + entry, k, mask=real)
     tl.store(values + entry, v, mask=real)
     tl.store(attention + buffered, 0.0)
@@ -121,7 +122,7 @@ def _is_salient(attention, token):
 
 
 @triton.jit
-def _encode_keys(x_at, is_own, to, keys, channels, BITS: tl.constexpr, WIDTH: tl.constexpr):
+def _encode_keys(x_at, is_encoded, to, keys, channels, BITS: tl.constexpr, WIDTH: tl.constexpr):
     """Encode tokens of a buffer [CHUNK, D] as entries `to` of a head's keys, and write the ranges of channels."""
     LEVELS: tl.constexpr = 2**BITS - 1
     BYTES: tl.constexpr = WIDTH * BITS // 8
@@ -129,7 +130,7 @@ def _encode_keys(x_at, is_own, to, keys, channels, BITS: tl.constexpr, WIDTH: tl
     for start in range(0, BYTES, STEP):
         byte = start + tl.arange(0, STEP)
         real = byte < BYTES
-        mask, packed = is_own[:, None] & real[None, :], tl.zeros((TOKENS, STEP), tl.int32)
+        mask, packed = is_encoded[:, None] & real[None, :], tl.zeros((TOKENS, STEP), tl.int32)
         for part in tl.static_range(8 // BITS):
             element = element_of(byte, part, WIDTH)
             x = tl.load(x_at + token[:, None] * WIDTH + element[None, :], mask=mask, other=0.0).to(tl.float32)
@@ -142,7 +143,7 @@ def _encode_keys(x_at, is_own, to, keys, channels, BITS: tl.constexpr, WIDTH: tl
 
 
 @triton.jit
-def _encode_values(x_at, is_own, to, values, factors, ranges, BITS: tl.constexpr, WIDTH: tl.constexpr):
+def _encode_values(x_at, is_encoded, to, values, factors, ranges, BITS: tl.constexpr, WIDTH: tl.constexpr):
     """Encode tokens of a buffer [CHUNK, D] as entries `to` of a head's values, and write their ranges."""
     LEVELS: tl.constexpr = 2**BITS - 1
     BYTES: tl.constexpr = WIDTH * BITS // 8
@@ -150,18 +151,18 @@ def _encode_values(x_at, is_own, to, values, factors, ranges, BITS: tl.constexpr
     for start in range(0, BYTES, STEP):
         byte = start + tl.arange(0, STEP)
         real = byte < BYTES
-        mask = is_own[:, None] & real[None, :]
+        mask = is_encoded[:, None] & real[None, :]
         for part in tl.static_range(8 // BITS):
             x = _normalised(x_at, factors, byte, real, mask, part, WIDTH)
             low = tl.minimum(low, tl.min(tl.where(mask, x, float("inf")), 1))
             high = tl.maximum(high, tl.max(tl.where(mask, x, float("-inf")), 1))
     scale, minimum = range_of(low, high, LEVELS)
-    tl.store(ranges + to * 2, scale, mask=is_own)
-    tl.store(ranges + to * 2 + 1, minimum, mask=is_own)
+    tl.store(ranges + to * 2, scale, mask=is_encoded)
+    tl.store(ranges + to * 2 + 1, minimum, mask=is_encoded)
     for start in range(0, BYTES, STEP):
         byte = start + tl.arange(0, STEP)
         real = byte < BYTES
-        mask, packed = is_own[:, None] & real[None, :], tl.zeros((TOKENS, STEP), tl.int32)
+        mask, packed = is_encoded[:, None] & real[None, :], tl.zeros((TOKENS, STEP), tl.int32)
         for part in tl.static_range(8 // BITS):
             x = _normalised(x_at, factors, byte, real, mask, part, WIDTH)
             packed |= levels_of(x, scale[:, None], minimum[:, None], LEVELS) << shift_of(part)
@@ -188,3 +189,31 @@ def _normalised(x_at, factors, byte, real, mask, part: tl.constexpr, WIDTH: tl.c
     x = tl.load(x_at + token[:, None] * WIDTH + element[None, :], mask=mask, other=0.0).to(tl.float32)
     factor = tl.load(factors + element, mask=real, other=1.0).to(tl.float32)
     return tl.div_rn(x, tl.zeros_like(x) + factor[None, :])
+
+
+@triton.jit
+def element_of(byte, PART: tl.constexpr, WIDTH: tl.constexpr):
+    """Return the element that is one of the parts of packed bytes: for 2 bits, parts 2 and 3 are half a vector on."""
+    pair = byte + PART // 2 * (WIDTH // 4)  # a byte of two elements
+    element, distance = elements_of(pair // 2, WIDTH)
+    return element + (pair % 2 * 2 + PART % 2) * distance
+
+
+@triton.jit
+def shift_of(PART: tl.constexpr):
+    """Return the lowest bit of a part in its byte."""
+    return 4 * (PART % 2) + 2 * (PART // 2)
+
+
+@triton.jit
+def range_of(low, high, LEVELS: tl.constexpr):
+    """Return scale and minimum, float16, of elements from `low` to `high`, whose levels are at most LEVELS."""
+    minimum = clamp(low * tl.where(low < 0, UP, DOWN), -MAX_HALF, MAX_HALF).to(tl.float16)
+    return half_scale((high - minimum.to(tl.float32)) * (UP / LEVELS)), minimum
+
+
+@triton.jit
+def levels_of(x, scale, minimum, LEVELS: tl.constexpr):
+    """Return levels, int32, of float32 elements."""
+    above = x - minimum.to(tl.float32)
+    return clamp(rounded(tl.div_rn(above, tl.zeros_like(above) + scale.to(tl.float32))), 0.0, LEVELS).to(tl.int32)

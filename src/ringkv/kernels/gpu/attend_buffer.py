@@ -17,16 +17,12 @@ LOG2_E = tl.constexpr(1.4426950408889634)
     do_not_specialize=["heads", "queries", "plain", "splits", "blocks"], do_not_specialize_on_alignment=["counts_at"]
 )
 def attend_buffer(
-    q_at,
+    q,  # [B, H, G, D], with the strides of a row, a head and a query
     keys_at,
     values_at,
     counts_at,
-    slot_at,
-    live_at,
+    rows,
     parts,  # its results are those of split 0
-    q_row,  # strides, in elements
-    q_head,
-    q_query,
     scale,  # times log2(e)
     heads,
     queries,
@@ -40,36 +36,36 @@ def attend_buffer(
     UPCAST: tl.constexpr,  # multiply float32 copies: Triton's interpreter cannot multiply bfloat16
 ):
     head, row = tl.program_id(0) // blocks, tl.program_id(1)
-    if tl.load(live_at + row) == 0:
+    if tl.load(rows.live + row) == 0:
         return
     query, column = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     mask = (query < queries)[:, None] & (column < WIDTH)[None, :]
-    q = tl.load(q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :], mask=mask, other=0.0)
+    q_at, q_row, q_head, q_query = q
+    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
+    queries_of_tile = tl.load(of_query, mask=mask, other=0.0)
     if UPCAST:
-        q = q.to(tl.float32)
-    own = tl.load(slot_at + row).to(tl.int64) * heads + head
-    keys, values = keys_at + own * plain * WIDTH, values_at + own * plain * WIDTH
-    count = tl.load(counts_at + own * COUNTS) + tl.load(counts_at + own * COUNTS + 1)
+        queries_of_tile = queries_of_tile.to(tl.float32)
+    of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
+    keys, values = keys_at + of_slot * plain * WIDTH, values_at + of_slot * plain * WIDTH
+    count = tl.load(counts_at + of_slot * COUNTS) + tl.load(counts_at + of_slot * COUNTS + 1)
     top, total, acc = nothing_attended(ROWS, COLUMNS)
     for start in range(0, count, BLOCK):
         entry = start + tl.arange(0, BLOCK)
-        top, total, acc = attend_tile(q, keys, values, entry, entry < count, top, total, acc, scale, WIDTH, COLUMNS)
+        top, total, acc = attend_tile(
+            queries_of_tile, keys, values, entry, entry < count, top, total, acc, scale, WIDTH, COLUMNS
+        )
     place = (row.to(tl.int64) * heads + head) * splits
     store_part(parts, place, query, top, total, acc, queries, WIDTH, COLUMNS)
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "plain"], do_not_specialize_on_alignment=["counts_at"])
 def note_attention(
-    q_at,
+    q,  # [B, H, G, D], with the strides of a row, a head and a query
     keys_at,
     attention_at,  # float32 [S, H, CHUNK]
     counts_at,
-    slot_at,
-    live_at,
+    rows,
     lse_at,  # float32 [B, H, G], natural
-    q_row,  # strides, in elements
-    q_head,
-    q_query,
     scale,  # times log2(e)
     heads,
     queries,
@@ -82,28 +78,29 @@ def note_attention(
 ):
     """Add the mean attention of all queries to what each key in the buffer got."""
     head, row = tl.program_id(0), tl.program_id(1)
-    if tl.load(live_at + row) == 0:
+    if tl.load(rows.live + row) == 0:
         return
-    own = tl.load(slot_at + row).to(tl.int64) * heads + head
-    first, buffered = tl.load(counts_at + own * COUNTS), tl.load(counts_at + own * COUNTS + 1)
+    of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
+    first, buffered = tl.load(counts_at + of_slot * COUNTS), tl.load(counts_at + of_slot * COUNTS + 1)
     start = tl.program_id(2) * BLOCK
     if start >= buffered:
         return
     token, column = start + tl.arange(0, BLOCK), tl.arange(0, COLUMNS)
     mask = (token < buffered)[:, None] & (column < WIDTH)[None, :]
-    keys = keys_at + (own * plain + first) * WIDTH
+    keys = keys_at + (of_slot * plain + first) * WIDTH
     k = tl.load(keys + token[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
     if UPCAST:
         k = k.to(tl.float32)
+    q_at, q_row, q_head, q_query = q
     got = tl.zeros((BLOCK,), tl.float32)
     for block in range(0, queries, ROWS):
         query = block + tl.arange(0, ROWS)
         is_query = query < queries
         of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
-        q = tl.load(of_query, mask=is_query[:, None] & (column < WIDTH)[None, :], other=0.0).to(k.dtype)
+        vectors = tl.load(of_query, mask=is_query[:, None] & (column < WIDTH)[None, :], other=0.0).to(k.dtype)
         lse = tl.load(lse_at + (row * heads + head) * queries + query, mask=is_query, other=float("inf"))
-        scores = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+        scores = tl.dot(k, tl.trans(vectors), input_precision="ieee") * scale
         got += tl.sum(tl.exp2(scores - (lse * LOG2_E)[None, :]), 1)
-    attention = attention_at + own * CHUNK + token
+    attention = attention_at + of_slot * CHUNK + token
     before = tl.load(attention, mask=token < buffered, other=0.0)
     tl.store(attention, before + got / queries, mask=token < buffered)

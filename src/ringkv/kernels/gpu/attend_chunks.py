@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, assignment, misc"
 """Attention of one split over the entries of chunks in the format zipcache that have 4 bits, or those that have 2.
 
 Scales and minima of a chunk's channels move to the queries, and its factors to the weighted sum, so a tile has entries
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.append_token import CHUNK, COUNTS, SALIENT, held, salient_of
-from ringkv.kernels.gpu.elements import OFFSET, nibble_0, nibble_1, nibble_2, nibble_3
+from ringkv.kernels.gpu.elements import OFFSET
 from ringkv.kernels.gpu.encoded_tiles import load_words, next_weights
 from ringkv.kernels.gpu.nibbles import elements_of, low_half
 
@@ -21,19 +21,15 @@ SIZES = "heads", "queries", "entries", "ranges", "first_range", "chunks", "split
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=["ranges_at", "counts_at"])
 def attend_chunks(
-    q_at,
+    q,  # [B, H, Q, D], with the strides of a row, a head and a query
     keys_at,  # int16 [S, H, U or V, words]
     channels_at,  # float16 [S, H, N, 4, D]
     values_at,
     factors_at,  # float16 [S, H, N, D]
     ranges_at,  # int32 [S, H, U + V]: scale and minimum in float16
     counts_at,
-    slot_at,
-    live_at,
-    parts_of_splits,  # float32 [B, H, splits, Q, D] and [B, H, splits, Q]
-    q_row,  # strides, in elements
-    q_head,
-    q_query,
+    rows,
+    parts,  # as `store_part` writes them
     scale,  # times log2(e)
     heads,
     queries,
@@ -49,17 +45,18 @@ def attend_chunks(
     COLUMNS: tl.constexpr,  # WIDTH / 4 words of nibbles, padded to a power of two
     BLOCK: tl.constexpr,
     BITS: tl.constexpr,
+    ELEMENTS: tl.constexpr,  # of `codes.NIBBLES`
     PRODUCT: tl.constexpr,  # dtype of products
     PACKED: tl.constexpr,
 ):
     head, row = tl.program_id(1) // blocks, tl.program_id(2)
-    if tl.load(live_at + row) == 0:
+    if tl.load(rows.live + row) == 0:
         return
-    OWN: tl.constexpr = SALIENT if BITS == 4 else CHUNK - SALIENT  # entries of a chunk
-    TILES: tl.constexpr = (OWN + BLOCK - 1) // BLOCK  # of a chunk
+    TOKENS: tl.constexpr = SALIENT if BITS == 4 else CHUNK - SALIENT  # entries of a chunk
+    TILES: tl.constexpr = (TOKENS + BLOCK - 1) // BLOCK  # of a chunk
     MIDDLE: tl.constexpr = (2**BITS - 1) / 2
-    own = tl.load(slot_at + row).to(tl.int64) * heads + head
-    _, _, fixed, later, _ = held(counts_at + own * COUNTS)
+    of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
+    _, _, fixed, later, _ = held(counts_at + of_slot * COUNTS)
     of_fixed = salient_of(fixed)
     if BITS == 2:
         of_fixed = fixed - of_fixed
@@ -74,42 +71,41 @@ def attend_chunks(
         word = word % 2 * (WIDTH // 8) + word // 2
     element, distance = elements_of(word, WIDTH)
     is_element = (query < queries)[:, None] & real[None, :]
+    q_at, q_row, q_head, q_query = q
     of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + element[None, :]
-    q0 = tl.load(of_query, mask=is_element, other=0.0)
-    q1 = tl.load(of_query + distance[None, :], mask=is_element, other=0.0)
-    q2 = tl.load(of_query + 2 * distance[None, :], mask=is_element, other=0.0)
-    q3 = tl.load(of_query + 3 * distance[None, :], mask=is_element, other=0.0)
-    keys, values = keys_at + own * entries * (WIDTH * BITS // 16), values_at + own * entries * (WIDTH * BITS // 16)
-    value_ranges = ranges_at + own * ranges + first_range
+    WORDS: tl.constexpr = WIDTH * BITS // 16
+    keys, values = keys_at + of_slot * entries * WORDS, values_at + of_slot * entries * WORDS
+    value_ranges = ranges_at + of_slot * ranges + first_range
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
-    acc0 = tl.zeros((ROWS, COLUMNS), tl.float32)
-    acc1 = tl.zeros((ROWS, COLUMNS), tl.float32)
-    acc2 = tl.zeros((ROWS, COLUMNS), tl.float32)
-    acc3 = tl.zeros((ROWS, COLUMNS), tl.float32)
+    queries_of_tile, acc = (), ()
+    for nibble in tl.static_range(4):
+        queries_of_tile += (tl.load(of_query + nibble * distance[None, :], mask=is_element, other=0.0),)
+        acc += (tl.zeros((ROWS, COLUMNS), tl.float32),)
     for tile in range(start, tl.minimum(start + share, tiles)):
         is_fixed, after = tile < fixed_tiles, tl.maximum(tile - fixed_tiles, 0)
         chunk = tl.where(is_fixed, 0, 1 + after // TILES)
-        first = tl.where(is_fixed, 0, of_fixed + after // TILES * OWN)
-        stop = tl.where(is_fixed, of_fixed, first + OWN)
+        first = tl.where(is_fixed, 0, of_fixed + after // TILES * TOKENS)
+        stop = tl.where(is_fixed, of_fixed, first + TOKENS)
         at = first + tl.where(is_fixed, tile, after % TILES) * BLOCK + tl.arange(0, BLOCK)
         read = tl.minimum(at, stop - 1)
-        channels = channels_at + (own * chunks + chunk) * 4 * WIDTH + (4 - BITS) * WIDTH + element
-        factors = factors_at + (own * chunks + chunk) * WIDTH + element
-        f0, rest0 = _folded(q0, channels, 0 * distance, real, MIDDLE, WIDTH)
-        f1, rest1 = _folded(q1, channels, distance, real, MIDDLE, WIDTH)
-        f2, rest2 = _folded(q2, channels, 2 * distance, real, MIDDLE, WIDTH)
-        f3, rest3 = _folded(q3, channels, 3 * distance, real, MIDDLE, WIDTH)
-        rest = rest0 + rest1 + rest2 + rest3
-        largest = tl.maximum(tl.maximum(_largest(f0), _largest(f1)), tl.maximum(_largest(f2), _largest(f3)))
+        channels = channels_at + (of_slot * chunks + chunk) * 4 * WIDTH + (4 - BITS) * WIDTH + element
+        factors = factors_at + (of_slot * chunks + chunk) * WIDTH + element
+        wide, rest, largest = (), tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+        for nibble in tl.static_range(4):
+            folded, middle = _folded(queries_of_tile[nibble], channels + nibble * distance, real, MIDDLE, WIDTH)
+            wide += (folded,)
+            rest += middle
+            largest = tl.maximum(largest, tl.max(tl.abs(folded), 1))
         by = tl.where(largest > 0, largest, 1.0)[:, None]
-        f0, f1, f2, f3 = (f0 / by).to(PRODUCT), (f1 / by).to(PRODUCT), (f2 / by).to(PRODUCT), (f3 / by).to(PRODUCT)
-        sums = tl.sum(f0.to(tl.float32) + f1.to(tl.float32) + f2.to(tl.float32) + f3.to(tl.float32), 1)
         k = _load_nibbles(keys, read, WIDTH, COLUMNS, BLOCK, BITS)
-        scores = tl.dot(nibble_0(k, PACKED).to(PRODUCT), tl.trans(f0), input_precision="ieee")
-        scores = tl.dot(nibble_1(k, PACKED).to(PRODUCT), tl.trans(f1), scores, input_precision="ieee")
-        scores = tl.dot(nibble_2(k, PACKED).to(PRODUCT), tl.trans(f2), scores, input_precision="ieee")
-        scores = tl.dot(nibble_3(k, PACKED).to(PRODUCT), tl.trans(f3), scores, input_precision="ieee")
+        scores, sums = tl.zeros((BLOCK, ROWS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+        for nibble in tl.static_range(4):
+            folded = (wide[nibble] / by).to(PRODUCT)
+            sums += folded.to(tl.float32)
+            elements = ELEMENTS[nibble](k, PACKED).to(PRODUCT)
+            scores = tl.dot(elements, tl.trans(folded), scores, input_precision="ieee")
+        sums = tl.sum(sums, 1)
         scores = (scores - (sums * (OFFSET + MIDDLE))[None, :]) * (largest * scale)[None, :] + (rest * scale)[None, :]
         scores = tl.where((at < stop)[:, None], scores, float("-inf"))
         limits = tl.load(value_ranges + read)
@@ -120,44 +116,28 @@ def attend_chunks(
         shift = tl.sum(middles - weights.to(tl.float32) * (OFFSET + MIDDLE), 0)[:, None]
         weights = tl.trans(weights)
         v = _load_nibbles(values, read, WIDTH, COLUMNS, BLOCK, BITS)
-        part = tl.dot(weights, nibble_0(v, PACKED).to(PRODUCT), input_precision="ieee") + shift
-        acc0 = acc0 * shrink[:, None] + part * _widened(factors, real)
-        part = tl.dot(weights, nibble_1(v, PACKED).to(PRODUCT), input_precision="ieee") + shift
-        acc1 = acc1 * shrink[:, None] + part * _widened(factors + distance, real)
-        part = tl.dot(weights, nibble_2(v, PACKED).to(PRODUCT), input_precision="ieee") + shift
-        acc2 = acc2 * shrink[:, None] + part * _widened(factors + 2 * distance, real)
-        part = tl.dot(weights, nibble_3(v, PACKED).to(PRODUCT), input_precision="ieee") + shift
-        acc3 = acc3 * shrink[:, None] + part * _widened(factors + 3 * distance, real)
+        before, acc = acc, ()
+        for nibble in tl.static_range(4):
+            part = tl.dot(weights, ELEMENTS[nibble](v, PACKED).to(PRODUCT), input_precision="ieee") + shift
+            factor = tl.load(factors + nibble * distance, mask=real, other=0.0).to(tl.float32)
+            acc += (before[nibble] * shrink[:, None] + part * factor[None, :],)
     place = (row.to(tl.int64) * heads + head) * splits + first_split + tl.program_id(0)
     place = place * queries + query  # beyond 2**31 elements with many slots
     is_empty = total == 0.0  # a split without entries is merged, too
     by = tl.where(is_empty, 1.0, total)
-    parts = parts_of_splits[0] + place[:, None] * WIDTH + element[None, :]
-    tl.store(parts, acc0 / by[:, None], mask=is_element)
-    tl.store(parts + distance[None, :], acc1 / by[:, None], mask=is_element)
-    tl.store(parts + 2 * distance[None, :], acc2 / by[:, None], mask=is_element)
-    tl.store(parts + 3 * distance[None, :], acc3 / by[:, None], mask=is_element)
-    tl.store(parts_of_splits[1] + place, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=query < queries)
+    for nibble in tl.static_range(4):
+        at = parts[0] + place[:, None] * WIDTH + (element + nibble * distance)[None, :]
+        tl.store(at, acc[nibble] / by[:, None], mask=is_element)
+    tl.store(parts[1] + place, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=query < queries)
 
 
 @triton.jit
-def _folded(q, channels, distance, real, MIDDLE: tl.constexpr, WIDTH: tl.constexpr):
+def _folded(q, channels, real, MIDDLE: tl.constexpr, WIDTH: tl.constexpr):
     """Return queries times their channels' scales, and what the middles of the channels' ranges add to scores."""
-    scale = tl.load(channels + distance, mask=real, other=0.0).to(tl.float32)
-    minimum = tl.load(channels + WIDTH + distance, mask=real, other=0.0).to(tl.float32)
+    scale = tl.load(channels, mask=real, other=0.0).to(tl.float32)
+    minimum = tl.load(channels + WIDTH, mask=real, other=0.0).to(tl.float32)
     q = q.to(tl.float32)
     return q * scale[None, :], tl.sum(q * (minimum + scale * MIDDLE)[None, :], 1)
-
-
-@triton.jit
-def _largest(queries):
-    return tl.max(tl.abs(queries), 1)
-
-
-@triton.jit
-def _widened(factors, real):
-    """Return factors, float32 [1, COLUMNS]."""
-    return tl.load(factors, mask=real, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit

@@ -1,6 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Digests of the pages that a step completes.
 
+Keys are decoded with the bits of their torch reference's `decode`. They must be compiled without fused multiply-adds,
+which round once where torch rounds twice.
+
 B rows of a step, S slots, H key-value heads, P pages of a slot, D elements of a vector.
 """
 
@@ -8,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.hadamard import rotate
+from ringkv.kernels.gpu.nibbles import by_nibble, low_half
 from ringkv.kernels.gpu.tiles import vector_of
 
 
@@ -19,7 +23,7 @@ def complete_page(
     rows,
     index,  # see `readings`
     READ: tl.constexpr,
-    DECODE: tl.constexpr,  # of `decode_keys`; None: keys are plain, and the new one is not written yet
+    DECODE: tl.constexpr,  # `decode_...`; None: keys are plain, and the new one is not written yet
     PAGE: tl.constexpr,  # entries of a page, a power of two
     KEYS: tl.constexpr,  # that are decoded at a time
     SIZE: tl.constexpr,  # elements of the tensor of keys that an entry has
@@ -109,3 +113,23 @@ def _decoded(
     """Return so many keys from the first one on, float32 [KEYS, COLUMNS]."""
     rotated = DECODE(keys, ranges, first + tl.arange(0, KEYS), WIDTH, COLUMNS)
     return tl.reshape(rotate(tl.reshape(rotated, (KEYS * COLUMNS,)), KEYS * COLUMNS, STAGES), (KEYS, COLUMNS))
+
+
+@triton.jit
+def decode_bytes(keys, scales, entry, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return keys before their rotation, float32 [entries, COLUMNS], which are 0 from D on."""
+    column = tl.arange(0, COLUMNS)
+    elements = tl.load(keys + entry[:, None] * WIDTH + column[None, :], mask=(column < WIDTH)[None, :], other=0)
+    return elements.to(tl.float32) * tl.load(scales + entry)[:, None]
+
+
+@triton.jit
+def decode_nibbles(keys, ranges, entry, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return what `decode_bytes` does."""
+    column = tl.arange(0, COLUMNS)
+    real, place = (column < WIDTH)[None, :], by_nibble(column, WIDTH)
+    words = tl.load(keys + entry[:, None] * (WIDTH // 4) + (place // 4)[None, :], mask=real, other=0)
+    levels = (words.to(tl.int32) >> (place % 4 * 4)[None, :]) & 15
+    limits = tl.load(ranges + entry)
+    elements = levels.to(tl.float32) * low_half(limits)[:, None] + low_half(limits >> 16)[:, None]
+    return tl.where(real, elements, 0.0)

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS
 from ringkv.kernels.encoding import ENCODINGS
-from ringkv.kernels.gpu import encoded_latents, entries, latent_attend, pages_attend, zip_attend
-from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads
+from ringkv.kernels.gpu import encoded_latents, entries, latent_attend, recall, zip_attend
+from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
+from ringkv.kernels.gpu.selected_pages import complete, select
 from ringkv.kernels.gpu.splits import Attended
 from ringkv.kernels.gpu.step import Step
 from ringkv.kernels.gpu.tiling import Tiling
-from ringkv.kernels.slots import Pages, Ragged, Rows, Slots
+from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
 
 HEAD_ENTRIES = 8192  # of a usual ragged head: a slot has the entries of all layers, so its size does not tell
 
@@ -35,7 +36,7 @@ def decode_attend(
         return of_latents(step, cut)
     usual = cut or entries.usual_tiling(step, capacity_of(step))
     if isinstance(slots.reading, Pages):
-        return pages_attend.decode_attend(step, slots.reading, usual)
+        return _attend_pages(step, slots.reading, usual)
     reading = EVERY
     if isinstance(slots.reading, Ragged):
         reading, usual = of_heads(slots.reading.places), replace(usual, splits=usual.splits * SPREAD.value)
@@ -48,3 +49,24 @@ def capacity_of(step: Step) -> int:
     entries_of_plane = step.slots.planes[0].shape[2]
     is_ragged = isinstance(step.slots.reading, Ragged)
     return min(HEAD_ENTRIES, entries_of_plane // step.q.shape[1]) if is_ragged else entries_of_plane
+
+
+def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> Attended:
+    """Select pages of a slot and attend to them. The tiling does not depend on where the pages are."""
+    page = step.slots.planes[0].shape[2] // reading.digests.shape[2]
+    if not entries.is_encoded(step):
+        cut = replace(cut, stages=2 * cut.stages - 1)  # half of them load numbers of pages ahead of entries
+    if reading.residents is not None:
+        return _attend_residents(step, reading, reading.residents, page, cut)
+    every = of_pages(page)
+    entries.write(step, every)
+    complete(step, reading, every, page)
+    return entries.attend(step, of_pages(page, select(step, reading, page)), cut)
+
+
+def _attend_residents(step: Step, reading: Pages, residents: Residents, page: int, cut: Tiling) -> Attended:
+    selection = recall.recall(step, reading, residents, page)
+    here = step._replace(slots=step.slots._replace(planes=(residents.keys, residents.values)))
+    placed = of_pages(page, selection, residents.place_of)
+    complete(here, reading, placed, page)
+    return entries.attend(here, placed, cut)

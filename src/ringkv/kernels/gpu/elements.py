@@ -14,7 +14,7 @@ TWO = tl.constexpr("=r,r")
 
 
 def _ptx(*instructions: str) -> tl.constexpr:
-    return tl.constexpr("{ .reg .b32 t, u; " + " ".join(f"{one};" for one in instructions) + " }")
+    return tl.constexpr("{ .reg .b32 t, u; " + " ".join(f"{instruction};" for instruction in instructions) + " }")
 
 
 _INT8 = "lop3.b32 t, t, 0x00FF00FF, 0x64806480, 0x6A", "mov.b32 u, 0x64806480", "sub.rn.f16x2 $0, t, u"  # (a & b) ^ c

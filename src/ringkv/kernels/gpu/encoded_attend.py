@@ -6,21 +6,22 @@ B rows of a step, S slots, H key-value heads, Q queries of each, D elements of a
 its slot's length and on fixed shapes, not on its neighbours.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
+from ringkv.base.cache_spec import LATENT_GROUP
 from ringkv.kernels.gpu.attend_words import attend_words
 from ringkv.kernels.gpu.forms import FORMS, WORD, Form
 from ringkv.kernels.gpu.hadamard import stages
+from ringkv.kernels.gpu.nibbles import in_order
 from ringkv.kernels.gpu.readings import Reading
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
-from ringkv.kernels.gpu.rotation import Rotation
 from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
-from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.strided import new_rows, planes_of, strided
+from ringkv.kernels.gpu.step import Step, new_rows, planes_of, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.gpu.write_token import write_token
 
@@ -29,6 +30,31 @@ ENTRIES, MOST_ELEMENTS = 64, 8192  # of a tile, by warp: they are in registers
 ONE_WARP, MORE_WARPS = 16, 4  # queries of at most 128 elements that one warp can process; warps for more
 FLOAT32 = Tiling(1, 16, 8, 2)  # does not use tensor cores
 ENCODE_WARPS, ROTATE_WARPS = 1, 4
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Groups of elements, each of which is rotated alone.
+
+    whole: elements in whole groups, before the last group. stages, whole_stages: of the rotation of the last group, and
+    of a whole one. order: see `nibbles`.
+    """
+
+    stages: int
+    whole_stages: int
+    whole: int = 0
+    order: Any = in_order
+
+    @classmethod
+    def of_keys(cls, width: int) -> "Rotation":
+        """Return that of a head's keys of so many elements, which are a single group."""
+        return cls(stages(width), stages(width))
+
+    @classmethod
+    def of_latents(cls, order: Any, width: int) -> "Rotation":
+        whole = (width - 1) // LATENT_GROUP * LATENT_GROUP
+        last = stages(width - whole)
+        return cls(last, stages(LATENT_GROUP) if whole else last, whole, order)
 
 
 def write(step: Step, reading: Reading) -> None:

@@ -14,18 +14,16 @@ import triton
 
 from ringkv.base.cache_spec import LATENT_GROUP
 from ringkv.kernels.gpu import latent_attend
-from ringkv.kernels.gpu.encoded_attend import ENCODE_WARPS, centers, rotated_queries
+from ringkv.kernels.gpu.encoded_attend import ENCODE_WARPS, Rotation, centers, rotated_queries
 from ringkv.kernels.gpu.forms import FORMS, WORD
 from ringkv.kernels.gpu.latent_attend import latent_plane
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.readings import EVERY
-from ringkv.kernels.gpu.rotation import Rotation
 from ringkv.kernels.gpu.splits import LOG2_E, MERGE_STEP, Attended, empty_parts
-from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.strided import strided
+from ringkv.kernels.gpu.step import Step, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
-from ringkv.kernels.gpu.write_latent import write_latent
+from ringkv.kernels.gpu.write_token import write_latent
 
 ROTATED_ELEMENTS = 4096  # of the queries of one program, in registers
 STEP = {16: Tiling(1, 32, 4, 3), 32: Tiling(1, 32, 8, 3), 64: Tiling(1, 64, 8, 2)}  # by queries of one program
@@ -119,9 +117,9 @@ def attend(step: Step, cut: Tiling) -> Attended:
 def usual_tiling(step: Step) -> Tiling:
     """Return the default tiling of a step."""
     q, latents, padded = step.q, step.slots.planes[0], encoded_tile(step)
-    one = FLOAT32 if padded.itemsize == torch.float32.itemsize else STEP[padded.rows]
+    program = FLOAT32 if padded.itemsize == torch.float32.itemsize else STEP[padded.rows]
     programs = q.shape[0] * triton.cdiv(q.shape[2], padded.rows)
-    return split(one, programs, latents.shape[2], padded, chip(latents.device))
+    return split(program, programs, latents.shape[2], padded, chip(latents.device))
 
 
 def encoded_tile(step: Step) -> Tile:

@@ -9,12 +9,10 @@ import torch
 import triton
 from torch import Tensor
 
-from ringkv.kernels.gpu.latent_prefill import latent_prefill
-from ringkv.kernels.gpu.latent_split import latent_split
+from ringkv.kernels.gpu.latent_split import latent_prefill, latent_split
 from ringkv.kernels.gpu.latent_tiles import plain_tile
 from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
-from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.strided import Strided, planes_of, strided
+from ringkv.kernels.gpu.step import Step, Strided, planes_of, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Chip, Tile, Tiling, chip, split, tiling
 
 

@@ -96,3 +96,13 @@ def store_latent_part(
     tl.store(parts + column[None, :], acc_first / by[:, None], mask=is_query[:, None])
     tl.store(parts + rest[None, :], acc_rest / by[:, None], mask=is_query[:, None] & (rest < WIDTH)[None, :])
     tl.store(split_parts[1] + at, tl.where(is_empty, float("-inf"), top + tl.log2(by)), mask=is_query)
+
+
+@triton.jit
+def exact_bits(firsts, WIDTH: tl.constexpr, EXACT: tl.constexpr):
+    """Return int32 whose bit e is set if first latent e of E is kept exactly beside the center; else it is NaN."""
+    bits = tl.full((), 0, tl.int32)
+    for first in tl.static_range(EXACT):
+        element = tl.load(firsts + first * WIDTH)
+        bits |= tl.where(element == element, 1 << first, 0)
+    return bits

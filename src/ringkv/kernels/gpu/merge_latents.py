@@ -9,9 +9,9 @@ B rows of a step, G query heads, D elements of a latent, E first latents, S spli
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.exact_latents import with_exact
 from ringkv.kernels.gpu.hadamard import rotate_groups
-from ringkv.kernels.gpu.merge_splits import LN_2, merge_parts, splits_of
+from ringkv.kernels.gpu.latent_tiles import exact_bits
+from ringkv.kernels.gpu.splits import LN_2, merge_parts, splits_of
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -51,3 +51,31 @@ def merge_latents(
     lse = tl.where(is_empty, float("-inf"), (lse + tl.load(dots) * scale) * LN_2)
     tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
     tl.store(lse_at + at + tl.arange(0, 1), lse)
+
+
+@triton.jit
+def with_exact(
+    out,  # [COLUMNS], of the other latents minus the center
+    lse,  # [1], in base 2
+    dots,  # pointers to a query's products with the center and with first latents
+    firsts,  # and to the first latents
+    live,
+    scale,
+    column,
+    real,
+    WIDTH: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    """Return attention to the exact latents too, as to one more split, still without the center."""
+    bits = exact_bits(firsts, WIDTH, EXACT)
+    for first in tl.static_range(EXACT):
+        is_seen = (bits >> first & 1 == 1) & (first < live)
+        vector = tl.load(firsts + first * WIDTH + column, mask=real & is_seen, other=0.0)
+        score = tl.where(is_seen, tl.load(dots + 1 + first) * scale, float("-inf"))
+        highest = tl.maximum(lse, score)
+        against = tl.where(highest == float("-inf"), 0.0, highest)
+        before, weight = tl.exp2(lse - against), tl.exp2(score - against)
+        total = before + weight
+        by = tl.where(total == 0.0, 1.0, total)
+        out, lse = (out * before + vector * weight) / by, highest + tl.log2(by)
+    return out, lse

@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Words of four nibbles in Triton; `kernels.int4` packs them and explains their chunks.
+"""Words of four nibbles in Triton; `kernels.int4` packs them and explains their chunks. And the orders in which kernels
+load elements: those of a word follow each other.
 
 D elements of a vector, in D / 4 words.
 """
@@ -28,3 +29,18 @@ def elements_of(words, WIDTH: tl.constexpr):
 def low_half(words):
     """Return the float16 in the low 16 bits of int32 words, in float32."""
     return (words & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def in_order(elements, WIDTH: tl.constexpr):
+    """Return the places of bytes in the order in which they are loaded: they are neighbours in a word."""
+    return elements
+
+
+@triton.jit
+def by_nibble(elements, WIDTH: tl.constexpr):
+    """Return the places of nibbles in the order in which they are loaded. From D on, places mean nothing."""
+    chunk = elements // CHUNK
+    words = tl.maximum(tl.minimum(WIDTH // 4 - chunk * CHUNK_WORDS, CHUNK_WORDS), 1)  # of this chunk
+    within = elements - chunk * CHUNK
+    return chunk * CHUNK + within % words * 4 + within // words

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ringkv.kernels.gpu.select_pages import Selection
-from ringkv.kernels.gpu.strided import Strided, strided
+from ringkv.kernels.gpu.step import Strided, strided
 from ringkv.kernels.gpu.tiles import entries_per_split
 
 SPREAD = tl.constexpr(4)  # a head with so many times the entries of a usual one has splits of the usual length

@@ -14,8 +14,7 @@ from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.place_pages import place_pages
 from ringkv.kernels.gpu.select_pages import Selection
 from ringkv.kernels.gpu.selected_pages import select
-from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.strided import new_rows, planes_of
+from ringkv.kernels.gpu.step import Step, new_rows, planes_of
 from ringkv.kernels.slots import Pages, Residents, Rows
 
 MOVERS = 4  # programs that share the pages that one head recalls

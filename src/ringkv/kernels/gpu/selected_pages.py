@@ -11,10 +11,8 @@ from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.hadamard import stages
 from ringkv.kernels.gpu.readings import Reading
-from ringkv.kernels.gpu.score_pages import score_pages
-from ringkv.kernels.gpu.select_pages import Selection, select_pages
-from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.strided import planes_of, strided
+from ringkv.kernels.gpu.select_pages import Selection, score_pages, select_pages
+from ringkv.kernels.gpu.step import Step, planes_of, strided
 from ringkv.kernels.slots import Pages, Rows
 
 SCORED = 32  # pages that a program scores
@@ -49,7 +47,7 @@ def complete(step: Step, reading: Pages, everywhere: Reading, page: int) -> None
         COLUMNS=columns,
         STAGES=stages(width),
         num_warps=DECODE_WARPS if form else PLAIN_WARPS,
-        enable_fp_fusion=False,  # see `decode_keys`
+        enable_fp_fusion=False,  # see `complete_page`
     )
 
 

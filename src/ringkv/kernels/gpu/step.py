@@ -1,11 +1,35 @@
-"""Step: the arguments of decode attention, which its kernels share."""
+"""Step: the arguments of decode attention, which its kernels share; they take tensors with their strides as tuples."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ringkv.kernels.gpu.strided import with_contiguous_elements
 from ringkv.kernels.slots import Rows, Slots
+
+Strided = tuple[Any, ...]
+"""A tensor, and the strides of its first dimensions in elements."""
+
+
+def strided(tensor: Tensor, dimensions: int) -> Strided:
+    """Return a tensor and the strides of so many dimensions. A kernel knows the others, which are contiguous."""
+    return tensor, *tensor.stride()[:dimensions]
+
+
+def new_rows(k: Tensor | None, v: Tensor | None) -> tuple[Strided, Strided] | None:
+    """Return new keys and values [B, H, D], if there are any."""
+    return None if k is None or v is None else (strided(k, 2), strided(v, 2))
+
+
+def planes_of(*planes: Tensor) -> tuple[Strided, ...]:
+    """Return planes [S, H, C, ...] with the strides of a slot and a head. The entries of a head are contiguous."""
+    for plane in planes:
+        assert (plane.stride(2), plane.stride(-1)) == (plane.shape[3:].numel(), 1)
+    return tuple(strided(plane, 2) for plane in planes)
+
+
+def with_contiguous_elements(tensor: Tensor) -> Tensor:
+    """Return a tensor whose last dimension is contiguous, the same one if its is."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 class Step(NamedTuple):

@@ -83,14 +83,14 @@ def chip(device: torch.device) -> Chip:
 def tiling(programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
     """Return the tiling for so many programs per split (rows times key-value heads) of `capacity` entries each."""
     block = 1 << ceil(log2(TILE_BYTES / (tile.planes * tile.row_bytes)))
-    one = Tiling(1, max(16, block), WARPS[tile.itemsize], STAGES)
-    return split(one, programs, capacity, tile, on)
+    program = Tiling(1, max(16, block), WARPS[tile.itemsize], STAGES)
+    return split(program, programs, capacity, tile, on)
 
 
-def split(one: Tiling, programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
+def split(program: Tiling, programs: int, capacity: int, tile: Tile, on: Chip) -> Tiling:
     """Return a tiling with the number of splits that so many programs per split need to fill the GPU."""
-    at_once = max(1, on.shared_bytes // one.shared_bytes(tile)) * on.processors
-    return replace(one, splits=_splits(programs, capacity, one.block, at_once))
+    at_once = max(1, on.shared_bytes // program.shared_bytes(tile)) * on.processors
+    return replace(program, splits=_splits(programs, capacity, program.block, at_once))
 
 
 def _splits(programs: int, capacity: int, block: int, at_once: int) -> int:

@@ -18,16 +18,17 @@ from ringkv.base.zip_sizes import CHUNK
 from ringkv.kernels.gpu.append_token import append_token
 from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_chunks import attend_chunks
+from ringkv.kernels.gpu.codes import NIBBLES
 from ringkv.kernels.gpu.encoded_attend import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
 from ringkv.kernels.gpu.readings import ALL_SPLITS
 from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
-from ringkv.kernels.gpu.step import Step
+from ringkv.kernels.gpu.step import Step, new_rows, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
 from ringkv.kernels.zip_slots import ZipSlots
 
 WORD, RANGE = torch.int16, torch.int32
-NIBBLES, HALF_BYTES = 4, 2  # of a word; of a float16
+HALF_BYTES = 2  # of a float16
 BLOCK, PIPELINE = 64, 2  # entries of a tile: no less than a chunk has in as many bits
 FEW_WARPS = 2  # of at most ONE_WARP queries
 APPEND_WARPS, BUFFER_BLOCK = 8, 16
@@ -59,7 +60,7 @@ class Run(NamedTuple):
 
 
 def decode_attend(step: Step, cut: Tiling | None) -> Attended:
-    """See `kernels.decode_attend_zip`, whose reference is the contract. `cut` replaces `usual_cut`.
+    """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces `usual_cut`.
 
     A head's part of each tensor of the slots is contiguous, and heads and slots follow each other.
     """
@@ -71,18 +72,12 @@ def decode_attend(step: Step, cut: Tiling | None) -> Attended:
 
 def append(step: Step, slots: ZipSlots) -> None:
     """Add k, v [B, H, D] to the slots of rows with live tokens."""
-    k, v = step.k, step.v
-    assert k is not None
-    assert v is not None
-    rows, heads, width = k.shape
+    assert step.k is not None
+    rows, heads, width = step.k.shape
     append_token[heads, rows](
-        k,
-        v,
+        new_rows(step.k, step.v),
         *slots,
-        step.rows.slot,
-        step.rows.live,
-        *k.stride()[:2],
-        *v.stride()[:2],
+        step.rows,
         heads,
         slots.plain_keys.shape[2],
         slots.high_keys.shape[2],
@@ -91,7 +86,7 @@ def append(step: Step, slots: ZipSlots) -> None:
         WIDTH=width,
         COLUMNS=max(MIN_ROWS, triton.next_power_of_2(width)),
         num_warps=APPEND_WARPS,
-        enable_fp_fusion=False,  # see `zip_ranges`
+        enable_fp_fusion=False,  # see `append_token`
     )
 
 
@@ -119,14 +114,12 @@ def _attend_buffer(step: Step, slots: ZipSlots, parts: Attended) -> None:
     (rows, heads, queries, width), padded = step.q.shape, tile(step.q)
     blocks = triton.cdiv(queries, padded.rows)
     attend_buffer[heads * blocks, rows](
-        step.q,
+        strided(step.q, 3),
         slots.plain_keys,
         slots.plain_values,
         slots.counts,
-        step.rows.slot,
-        step.rows.live,
+        step.rows,
         parts,
-        *step.q.stride()[:3],
         step.scale * LOG2_E,
         heads,
         queries,
@@ -147,17 +140,15 @@ def _attend_run(step: Step, slots: ZipSlots, run: Run, to: Part) -> None:
     (rows, heads, queries, width), padded, cut = step.q.shape, chunk_tile(step.q, run), to.cut
     blocks = triton.cdiv(queries, padded.rows)
     attend_chunks[cut.splits, heads * blocks, rows](
-        step.q,
+        strided(step.q, 3),
         run.keys.view(WORD),
         slots.key_channels,
         run.values.view(WORD),
         slots.value_factors,
         slots.value_ranges.view(RANGE),
         slots.counts,
-        step.rows.slot,
-        step.rows.live,
+        step.rows,
         to.parts,
-        *step.q.stride()[:3],
         step.scale * LOG2_E,
         heads,
         queries,
@@ -170,9 +161,10 @@ def _attend_run(step: Step, slots: ZipSlots, run: Run, to: Part) -> None:
         blocks,
         ROWS=padded.rows,
         WIDTH=width,
-        COLUMNS=max(MIN_ROWS, padded.columns // NIBBLES),
+        COLUMNS=max(MIN_ROWS, padded.columns // NIBBLES.parts),
         BLOCK=cut.block,
         BITS=run.bits,
+        ELEMENTS=NIBBLES.elements,
         PRODUCT=tl.float16 if padded.itemsize == HALF_BYTES else tl.float32,
         PACKED=step.q.is_cuda,
         num_warps=cut.warps,
@@ -183,14 +175,12 @@ def _attend_run(step: Step, slots: ZipSlots, run: Run, to: Part) -> None:
 def _note_attention(step: Step, slots: ZipSlots, lse: Tensor) -> None:
     (rows, heads, queries, width), padded = step.q.shape, tile(step.q)
     note_attention[heads, rows, triton.cdiv(CHUNK, BUFFER_BLOCK)](
-        step.q,
+        strided(step.q, 3),
         slots.plain_keys,
         slots.attention,
         slots.counts,
-        step.rows.slot,
-        step.rows.live,
+        step.rows,
         lse,
-        *step.q.stride()[:3],
         step.scale * LOG2_E,
         heads,
         queries,
@@ -212,13 +202,9 @@ def usual_cut(q: Tensor, slots: ZipSlots) -> Cut:
 def _usual_tiling(q: Tensor, run: Run) -> Tiling:
     padded = chunk_tile(q, run)
     programs = q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], padded.rows)
-    one = FLOAT32 if padded.itemsize > HALF_BYTES else Tiling(1, BLOCK, _warps(padded), PIPELINE)
-    return split(one, programs, run.keys.shape[2], padded, chip(run.keys.device))
-
-
-def _warps(padded: Tile) -> int:
-    """Return the warps of a program."""
-    return FEW_WARPS if padded.rows * max(1, padded.columns // 128) <= ONE_WARP else MORE_WARPS
+    warps = FEW_WARPS if padded.rows * max(1, padded.columns // 128) <= ONE_WARP else MORE_WARPS
+    program = FLOAT32 if padded.itemsize > HALF_BYTES else Tiling(1, BLOCK, warps, PIPELINE)
+    return split(program, programs, run.keys.shape[2], padded, chip(run.keys.device))
 
 
 def chunk_tile(q: Tensor, run: Run) -> Tile:

@@ -1,6 +1,5 @@
-// Softmax weights of a block in two bytes each, for AVX-512.
-//
-// A weight is rounded to 1 / 65535 of the largest of its block: an error of at most 1 / 131070 of the largest.
+// Softmax weights of a block, times the scales of its values, and rounded to two bytes: to 1 / 65535 of the largest of
+// the block, or to 1 / 32767 without AVX-512's byte permutations.
 
 #pragma once
 
@@ -9,18 +8,24 @@
 #include <utility>
 
 #include "block.h"
+#include "int_vectors.h"
 
-#if defined(CPU_CAPABILITY_AVX512)
+#if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+#define RINGKV_QUADS  // weighted sums are computed in quads, see sum_quads.h
+#endif
 
-#include <immintrin.h>
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 
 namespace ringkv {
 
-constexpr float kMaxWeight = 65535.f;
 constexpr int64_t kMaxWeighted = 6;  // queries
 
+#if defined(RINGKV_QUADS)
+
+constexpr float kMaxWeight = 65535.f;
+
 // The rounded weights of some queries, zero-padded to whole vectors: (256 * upper + lower) * by.
-struct ByteWeights {
+struct Weights {
   alignas(64) uint8_t upper[kMaxWeighted][kBlock], lower[kMaxWeighted][kBlock];
   float by[kMaxWeighted];
 };
@@ -66,7 +71,7 @@ inline std::pair<float, float> weigh(float* scores, const float* scale, float to
 
 // Replaces the scores of query g by exp(score - maximum) * scale and rounds these products. Returns the maximum and the
 // sum of the exponentials. A NaN among the scores makes the sum NaN; one among the scales makes `by` NaN.
-inline std::pair<float, float> weigh(float* scores, const float* scale, int64_t entries, int64_t g, ByteWeights& to) {
+inline std::pair<float, float> weigh(float* scores, const float* scale, int64_t entries, int64_t g, Weights& to) {
   const float top = highest_of(scores, entries);
   const auto [sum, largest] = weigh(scores, scale, top, entries);
   const __m512 by = _mm512_set1_ps(largest > 0.f ? kMaxWeight / largest : 0.f);
@@ -79,6 +84,49 @@ inline std::pair<float, float> weigh(float* scores, const float* scale, int64_t 
   to.by[g] = largest / kMaxWeight;
   return {top, sum};
 }
+
+#else
+
+constexpr float kMaxWeight = 32767.f;
+
+// The rounded weights of some queries, zero-padded to whole vectors: words * by.
+struct Weights {
+  alignas(64) int16_t words[kMaxWeighted][kBlock];
+  float by[kMaxWeighted];
+};
+
+// Does what `exponentiate` does with an exponential of 20 ulp: the weights are rounded anyway.
+inline std::pair<float, float> exponentiate_fast(float* scores, int64_t entries) {
+  const float top =
+      at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
+  Vec sums(0.f);
+  int64_t j = 0;
+  for (; j + kLanes <= entries; j += kLanes) {
+    const Vec weight = (Vec::loadu(scores + j) - Vec(top)).exp_u20();
+    weight.store(scores + j);
+    sums = sums + weight;
+  }
+  float sum = sum_of(sums);
+  for (; j < entries; ++j) sum += scores[j] = std::exp(scores[j] - top);
+  return {top, sum};
+}
+
+// Replaces the scores of query g by exp(score - maximum) * scale and rounds these products. Returns the maximum and the
+// sum of the exponentials.
+inline std::pair<float, float> weigh(float* scores, const float* scale, int64_t entries, int64_t g, Weights& to) {
+  const auto maximum = [](Vec& a, Vec& b) { return at::vec::maximum(a, b); };
+  const auto result = exponentiate_fast(scores, entries);
+  at::vec::map2<float>([](Vec a, Vec b) { return a * b; }, scores, scores, scale, entries);
+  const float largest = at::vec::reduce_all<float>(maximum, scores, entries);
+  const int64_t padded = (entries + kLanes - 1) / kLanes * kLanes;
+  std::fill(scores + entries, scores + padded, 0.f);
+  const float by = largest > 0.f ? kMaxWeight / largest : 0.f;
+  for (int64_t j = 0; j < padded; j += kLanes) IntVector::quantize16(scores + j, by, to.words[g] + j);
+  to.by[g] = largest / kMaxWeight;
+  return result;
+}
+
+#endif
 
 }  // namespace ringkv
 
