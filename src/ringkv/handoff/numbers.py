@@ -35,11 +35,6 @@ def are_valid(name: str, raw: memoryview, group: LayerGroup, layout: Layout, ent
         case "history":  # no review has counted anything
             return not np.frombuffer(raw, np.uint8).any()
         case "counts of chunks":
-<<<<<<< ours
             of_chunks = counts_of(live, min(layout.fixed, live))
             return bool((np.frombuffer(raw, np.int32).reshape(-1, COUNTS) == of_chunks).all())
-=======
-            filled = counts_of(live, min(layout.fixed, live))
-            return bool((np.frombuffer(raw, np.int32).reshape(-1, COUNTS) == filled).all())
->>>>>>> theirs
     return True
