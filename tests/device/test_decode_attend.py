@@ -13,10 +13,10 @@ from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.kernels import decode_attend_reference, pages
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.gpu.tiling import Tiling
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Pages, Rows, flat
 from tests.device.test_experts import no_waiting
 from tests.engine import tiny
@@ -37,13 +37,13 @@ def scale_of(inputs: Inputs) -> float:
     return float(inputs.q.shape[-1] ** -0.5)
 
 
-def attend(inputs: Inputs, cut: Tiling | None = None) -> Partial:
+def attend(inputs: Inputs, cut: Tiling | None = None) -> Attended:
     """Run the operator, or the kernels with this tiling."""
     if cut is None:
         return decode_attend(*inputs, scale_of(inputs))
     from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
 
-    return Partial(*gpu.decode_attend(*inputs, scale_of(inputs), cut))
+    return Attended(*gpu.decode_attend(*inputs, scale_of(inputs), cut))
 
 
 def compare(device: torch.device, inputs: Inputs, cut: Tiling | None = None) -> None:

@@ -8,9 +8,9 @@ import torch
 from ringkv.base.zip_sizes import CHUNK
 from ringkv.engine.build import build
 from ringkv.kernels import decode_attend_reference
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.constants import BUFFERED
 from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Rows, Slots
 from ringkv.kernels.zip_slots import ZipSlots
 from tests.engine import tiny
@@ -35,7 +35,7 @@ def some(prompts: list[tuple[int, int]], dtype: torch.dtype, groups: int, width:
     return Inputs(*vectors, Slots("zipcache", tuple(slots)), of_rows)
 
 
-def attend(inputs: Inputs) -> Partial:
+def attend(inputs: Inputs) -> Attended:
     return decode_attend(*inputs, inputs.q.shape[-1] ** -0.5)
 
 

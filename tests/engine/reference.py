@@ -6,12 +6,12 @@ import pytest
 
 from ringkv.engine import functions
 from ringkv.kernels import decode_attend_reference, latent_slots
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.attended import Attended
 
 
-def decode_attend(*arguments: Any) -> Partial:
+def decode_attend(*arguments: Any) -> Attended:
     """Run the reference with the arguments of `kernels.decode_attend.decode_attend`."""
-    return Partial(*decode_attend_reference.decode_attend(*arguments))
+    return Attended(*decode_attend_reference.decode_attend(*arguments))
 
 
 def use_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ringkv.engine import functions
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import pages
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.slots import Pages as PagesOfSlots
 from ringkv.kernels.slots import Rows, Slots
 from ringkv.scheduler.loop import Loop
@@ -115,7 +115,7 @@ def ended(engine: LocalEngine, one: Request) -> Finished:
 
 def pages_by_loops(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: Slots, rows: Rows, scale: float
-) -> Partial:
+) -> Attended:
     """Read 4 pages: the first, the last 2 and that to which a query may pay most, by the digest of its keys."""
     keys, values = slots.planes
     out, lse = torch.zeros_like(q), torch.full(q.shape[:3], float("-inf"))
@@ -137,7 +137,7 @@ def pages_by_loops(
             scores = q[row, head] @ own[read].T * scale
             lse[row, head] = scores.logsumexp(-1)
             out[row, head] = scores.softmax(-1) @ values[at, head, read]
-    return Partial(out, lse)
+    return Attended(out, lse)
 
 
 def means_by_loops(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

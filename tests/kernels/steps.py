@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import int8
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.encoding import ENCODINGS, NO_KEY
 from ringkv.kernels.pages import digest
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Pages, Ragged, Rows, Slots, mapped
 
 Attend = Callable[..., tuple[Tensor, Tensor]]
@@ -86,18 +86,18 @@ class Step:
         counts[:, 0] = limit
         self.slots = self.slots._replace(reading=self.slots.reading._replace(counts=counts))
 
-    def run(self, attend: Attend, is_written: bool = True) -> Partial:
+    def run(self, attend: Attend, is_written: bool = True) -> Attended:
         """Run the step on a copy of the slots, which `after` is then."""
         self.after = mapped(self.slots, Tensor.clone)
         new = (self.k, self.v) if is_written else (None, None)
-        return Partial(*attend(self.q, *new, self.after, ROWS, self.scale))
+        return Attended(*attend(self.q, *new, self.after, ROWS, self.scale))
 
-    def row(self, attend: Attend, row: int) -> Partial:
+    def row(self, attend: Attend, row: int) -> Attended:
         """Run the step for one row."""
         vectors = (vector[row : row + 1] for vector in (self.q, self.k, self.v))
         slots = mapped(self.slots, Tensor.clone)
         rows = Rows(*(column[row : row + 1] for column in ROWS))
-        return Partial(*attend(*vectors, slots, rows, self.scale))
+        return Attended(*attend(*vectors, slots, rows, self.scale))
 
     def place(self, row: int, head: int) -> tuple[int, int, int]:
         """Return the head of planes in which a head's entries are, its first entry, and how many it has."""

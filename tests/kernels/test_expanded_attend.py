@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.absorb import absorb
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.expanded_attend import BLOCK, Expansion, expanded_attend, reference
 from ringkv.kernels.formats import FORMATS, unpack
 from ringkv.kernels.latent_attend import StagedLatents
 from ringkv.kernels.latent_pass import EXPANDED_ROWS, prefill_attend_expanded
 from ringkv.kernels.library import is_native
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, table
 
 HEADS, RANK, NOPE, ROTATED, VALUE, SCALE = 3, 96, 64, 32, 32, 0.08
@@ -43,10 +43,10 @@ class Pass:
     def staged(self) -> StagedLatents:
         return StagedLatents(self.latents, self.window, table(self.segments))
 
-    def run(self) -> Partial:
+    def run(self) -> Attended:
         return prefill_attend_expanded(self.q, self.k, self.staged, SCALE, self.expansion)
 
-    def want(self, segment: Segment) -> Partial:
+    def want(self, segment: Segment) -> Attended:
         """out [T, H, V] and lse [T, H] in float64, from keys and values of all that the segment sees."""
         plain = self.q[:, 0].double()
         key_up, value_up = (unpack(one).double() for one in self.expansion)
@@ -57,7 +57,7 @@ class Pass:
         scores += torch.einsum("nhd,sd->hns", plain[segment.here, :, NOPE:], seen[:, RANK:])
         visible = torch.ones(scores.shape[1:]).tril(segment.start).bool()
         scores = (scores * SCALE).masked_fill(~visible, -torch.inf)
-        return Partial(torch.einsum("hns,shv->nhv", scores.softmax(-1), values), scores.logsumexp(-1).T)
+        return Attended(torch.einsum("hns,shv->nhv", scores.softmax(-1), values), scores.logsumexp(-1).T)
 
 
 def one(rows: int, start: int, first: int = 0) -> Segment:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.absorb import absorb, project_values
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.latent_pass import EXPANDED_ROWS, _all_absorbed, _prefill, _shape, mixed_attend_expanded
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment
 from ringkv.kernels.slots import Rows, Slots
 from tests.kernels.test_expanded_attend import ENTRY, SCALE, Pass
@@ -37,10 +37,10 @@ class Mixed(Pass):
         latents = torch.randn(SLOTS, 1, ENTRIES, ENTRY).to(self.q.dtype)
         self.slots, self.decoding = Slots("plain", (latents,)), Rows(slot, entry, live)
 
-    def mixed(self) -> Partial:
+    def mixed(self) -> Attended:
         return mixed_attend_expanded(self.q, self.k, self.staged, self.slots, self.decoding, SCALE, self.expansion)
 
-    def decoded(self) -> Partial:
+    def decoded(self) -> Attended:
         queries = absorb(self.q, self.k, self.expansion)
         return project_values(decode_attend(queries, self.k, None, self.slots, self.decoding, SCALE), self.expansion)
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.encoding import LATENT_ENCODINGS
 from ringkv.kernels.latent_slots import Division, SlotArguments, _decode, decode_attend_slots
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Rows, Slots, mapped
 from tests.engine.rank_threads import in_threads
 from tests.fake_cuda import fake_cuda
@@ -41,7 +41,7 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
     parts = [mapped(every, lambda tensor, rank=rank: tensor[rank::ranks].clone()) for rank in range(ranks)]
     columns = q.split(heads, 2)
 
-    def one(rank: int) -> Partial:
+    def one(rank: int) -> Attended:
         own = torch.where(slot % ranks == rank, slot // ranks, -1).int()
         rows = Rows(own, entry, live)
         return decode_attend_slots(columns[rank], k, parts[rank], rows, SCALE, Division(heads, VALUES, "network"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ringkv.kernels import prefill_attend
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.prefill_attend import Staged
 
 HEADS, GROUPS, WIDTH, STAGED, WINDOW = 2, 3, 32, 64, 8
@@ -25,16 +25,16 @@ def in_blocks(*inputs, sliding: int = 0):  # type: ignore[no-untyped-def]
 KERNELS = [prefill_attend.reference, in_blocks, prefill_attend.prefill_attend]
 
 
-def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -> Partial:
+def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sliding: int = 0) -> Attended:
     """Causal attention of q [n, H, G, D] to the last `sliding` of k, v [n, H, D], in float64, without chunks."""
     scores = torch.einsum("nhgd,mhd->hgnm", q.double(), k.double()) * SCALE
     causal = torch.ones(len(q), len(q)).tril().triu(1 - sliding if sliding else -len(q)).bool()
     scores = scores.masked_fill(~causal, -torch.inf)
     out = torch.einsum("hgnm,mhd->nhgd", scores.softmax(-1), v.double())
-    return Partial(out, scores.logsumexp(-1).permute(2, 0, 1))
+    return Attended(out, scores.logsumexp(-1).permute(2, 0, 1))
 
 
-def close(found: list[Partial], want: Partial, length: int, **tolerance: float) -> None:
+def close(found: list[Attended], want: Attended, length: int, **tolerance: float) -> None:
     """Compare chunks with the whole prompt, without the padding at the end."""
     for parts, whole in zip(zip(*found, strict=True), want, strict=True):
         torch.testing.assert_close(torch.cat(parts)[:length].double(), whole, **tolerance)
@@ -103,8 +103,8 @@ def test_each_head_sees_its_lane_from_its_own_first_place(kernel, begins: list[i
         outs.append(kernel(q[here], k[here], v[here], Staged(*planes, window, table), SCALE))
     for head, first in enumerate(begins):
         own = (x[first:length, head : head + 1] for x in (q, k, v))
-        want = Partial(*(part[known - first :] for part in whole(*own)))
-        mine = [Partial(*(part[:, head : head + 1] for part in out)) for out in outs]
+        want = Attended(*(part[known - first :] for part in whole(*own)))
+        mine = [Attended(*(part[:, head : head + 1] for part in out)) for out in outs]
         close(mine, want, length - known, atol=1e-5, rtol=1e-4)
     assert torch.equal(planes[0][:, known:length], k[known:length].transpose(0, 1))
 
@@ -169,12 +169,12 @@ def test_bfloat16_heads_see_their_lanes_from_their_own_first_places(groups: int,
             table = prefill_attend.tables(each, torch.tensor([[[0] * HEADS, begins]]))[0]
             both = [torch.cat((x[start:stop], x[:32])) for x in (q, k, v)]
             out = prefill_attend.prefill_attend(*both, Staged(*planes, window, table), SCALE)
-            close([Partial(*(part[rows:] for part in out))], whole(q[:32], k[:32], v[:32]), 32, atol=2e-2, rtol=2e-2)
-            outs.append(Partial(*(part[:rows] for part in out)))
+            close([Attended(*(part[rows:] for part in out))], whole(q[:32], k[:32], v[:32]), 32, atol=2e-2, rtol=2e-2)
+            outs.append(Attended(*(part[:rows] for part in out)))
         for head, first in enumerate(begins):
             own = (x[first:, head : head + 1] for x in (q, k, v))
-            want = Partial(*(part[known - first :] for part in whole(*own)))
-            mine = [Partial(*(part[:, head : head + 1] for part in out)) for out in outs]
+            want = Attended(*(part[known - first :] for part in whole(*own)))
+            mine = [Attended(*(part[:, head : head + 1] for part in out)) for out in outs]
             close(mine, want, length - known, atol=2e-2, rtol=2e-2)
         found.append(torch.cat([out.out for out in outs]))
         assert torch.equal(window[1], q[length - 64 :].permute(1, 2, 0, 3))

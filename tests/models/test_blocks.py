@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.attended import Attended
 from ringkv.models.blocks import attention, feed_forward
 from ringkv.models.config import ModelConfig, parse_config
 from ringkv.models.layer import Attention, FeedForward
@@ -27,10 +27,10 @@ RANKS = 2
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma3")
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Partial:
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Attended:
     scores = torch.einsum("nhgd,mhd->hgnm", q, k)
     out = torch.einsum("hgnm,mhd->nhgd", scores.softmax(-1), v)
-    return Partial(out, scores.logsumexp(-1).permute(2, 0, 1))
+    return Attended(out, scores.logsumexp(-1).permute(2, 0, 1))
 
 
 def stacked(parts: list[Tensor], axis: int | str | None, rank: int | None) -> Tensor:

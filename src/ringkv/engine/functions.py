@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ringkv.graphs.graph import StaticFunction
 from ringkv.kernels.absorb import absorb, project_values
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_attend import StagedLatents
 from ringkv.kernels.latent_pass import mixed_attend_expanded, prefill_attend_expanded
 from ringkv.kernels.latent_slots import Division, decode_attend_slots
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Staged, prefill_attend
 from ringkv.kernels.slots import Rows, Slots, filled, flat
 from ringkv.models.blocks import Attend
@@ -97,7 +97,7 @@ def _pass(
     layer, staged, others = layers.layer, [*others[: layers.staged], segments], others[layers.staged :]
     scale = layer.attention.cache.scale
 
-    def attend_staged(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
+    def attend_staged(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Attended:
         if latent is None:
             return prefill_attend(q, k, v, Staged(*staged), scale, layer.window or 0)
         assert k is not None
@@ -107,10 +107,10 @@ def _pass(
         return layers.run(x, cos, sin, others, attend_staged)
     rows, slots, weights = layers.split(others)
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Attended:
         if latent is None:  # each of two attentions returns 0 and -inf for the other's rows
             decoded, pieces = _attend_slots(layer, slots, rows, q, k, v), attend_staged(q, k, v)
-            return Partial(pieces.out + decoded.out, torch.maximum(pieces.lse, decoded.lse))
+            return Attended(pieces.out + decoded.out, torch.maximum(pieces.lse, decoded.lse))
         # Over latents there is one, because queries are absorbed and values projected for both together.
         assert k is not None
         latents = StagedLatents(*staged)
@@ -119,7 +119,7 @@ def _pass(
     return layers.run(x, cos, sin, weights, attend)
 
 
-def _attend_slots(layer: Layer, slots: Slots, rows: Rows, q: Tensor, k: Tensor | None, v: Tensor | None) -> Partial:
+def _attend_slots(layer: Layer, slots: Slots, rows: Rows, q: Tensor, k: Tensor | None, v: Tensor | None) -> Attended:
     scale = layer.attention.cache.scale
     if layer.attention.cache.value is not None:
         return decode_attend(q, k, v, slots, rows, scale)
@@ -152,7 +152,7 @@ def _decode(layers: _Layers, tokens: int, x: Tensor, cos: Tensor, sin: Tensor, *
     rows, slots, weights = layers.split(others)
     attend_slots = partial(_attend_slots, layers.layer, slots)
 
-    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Partial:
+    def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Attended:
         q = absorb(q, k, latent)
         if tokens == 1:
             return project_values(attend_slots(rows, q, k, v), latent)
@@ -161,7 +161,7 @@ def _decode(layers: _Layers, tokens: int, x: Tensor, cos: Tensor, sin: Tensor, *
         numbers = zip(rows.entry.T.contiguous(), rows.live.T.contiguous(), strict=True)
         steps = (Rows(rows.slot, entry, live) for entry, live in numbers)
         attended = zip(*(attend_slots(step, *token) for step, token in zip(steps, vectors, strict=True)), strict=True)
-        return project_values(Partial(*(torch.stack(part, 1).flatten(0, 1) for part in attended)), latent)
+        return project_values(Attended(*(torch.stack(part, 1).flatten(0, 1) for part in attended)), latent)
 
     return layers.run(x, cos, sin, weights, attend)
 

@@ -8,9 +8,9 @@ a matrix of the head is the head's value.
 import torch
 from torch import Tensor
 
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.by_head import by_head, by_head_among, outputs
 from ringkv.kernels.expanded_attend import Expansion
-from ringkv.kernels.partial import Partial
 
 
 def absorb(q: Tensor, k: Tensor | None, expansion: Expansion | None) -> Tensor:
@@ -28,11 +28,11 @@ def absorb_among(q: Tensor, k: Tensor, rows: Tensor, expansion: Expansion) -> Te
     return torch.cat((by_head_among(nope, expansion.key_up, rows, len(q)), rotated), -1)[:, None]
 
 
-def project_values(found: Partial, expansion: Expansion | None) -> Partial:
+def project_values(found: Attended, expansion: Expansion | None) -> Attended:
     """Return the values [N, 1, H, V] of absorbed attention [N, 1, H, entry]. Without an expansion nothing changes."""
     if expansion is None:
         return found
-    return Partial(by_head(_latents(found.out, expansion), expansion.value_up)[:, None], found.lse)
+    return Attended(by_head(_latents(found.out, expansion), expansion.value_up)[:, None], found.lse)
 
 
 def values_among(out: Tensor, rows: Tensor, count: int, expansion: Expansion) -> Tensor:

@@ -13,13 +13,13 @@ from torch.library import register_fake
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import decode_attend_reference
+from ringkv.kernels.attended import Attended, empty_results
 from ringkv.kernels.keep_queries import keep_queries
 from ringkv.kernels.library import LIBRARY, grouped
-from ringkv.kernels.partial import Partial, empty_results
 from ringkv.kernels.slots import Rows, Slots, reading_of
 
 
-def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float) -> Partial:
+def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float) -> Attended:
     """Write k, v [B, H, D] at each row's `entry` and attend to the entries that the reading selects, of 0 .. live-1.
 
     q [B, H, G, D]. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp; of a free row 0 and -inf.
@@ -29,7 +29,7 @@ def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, r
     """
     if slots.queries is not None:
         keep_queries(q, slots.queries, *rows)
-    return Partial(*torch.ops.ringkv.decode_attend(q, k, v, *slots.arguments, *rows, slots.encoding, scale))
+    return Attended(*torch.ops.ringkv.decode_attend(q, k, v, *slots.arguments, *rows, slots.encoding, scale))
 
 
 class _Arguments(NamedTuple):

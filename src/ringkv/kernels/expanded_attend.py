@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ringkv.kernels.attended import Attended, merge
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.formats import unpack
 from ringkv.kernels.library import LIBRARY
 from ringkv.kernels.packing import fits_tiles
-from ringkv.kernels.partial import Partial, merge
 from ringkv.kernels.prefill_attend import Segment, attend_visible
 
 BLOCK = 512  # entries that the reference expands at a time
@@ -32,15 +32,15 @@ class Expansion(NamedTuple):
     value_up: Tensor
 
 
-def expanded_attend(plain: Tensor, latents: Tensor, segments: Tensor, scale: float, expansion: Expansion) -> Partial:
+def expanded_attend(plain: Tensor, latents: Tensor, segments: Tensor, scale: float, expansion: Expansion) -> Attended:
     """Attend causally with plain queries [N, H, D + rotated] to staged latents [1, S, entry].
 
     Returns out [N, H, V] and lse [N, H]. Rows of no segment have out 0 and lse -inf.
     """
     key_up, value_up = expansion
     if 2 not in (key_up.dim(), value_up.dim()) and fits_tiles(plain, "expanded_attend"):
-        return Partial(*torch.ops.ringkv.expanded_attend(plain, latents, segments, key_up, value_up, scale))
-    return Partial(*reference(plain, latents, segments, key_up, value_up, scale))
+        return Attended(*torch.ops.ringkv.expanded_attend(plain, latents, segments, key_up, value_up, scale))
+    return Attended(*reference(plain, latents, segments, key_up, value_up, scale))
 
 
 def reference(
@@ -64,10 +64,10 @@ def reference(
     return out, lse
 
 
-def _in_blocks(q: Tensor, seen: Tensor, start: int, rank: int, key_up: Tensor, value_up: Tensor) -> Partial:
+def _in_blocks(q: Tensor, seen: Tensor, start: int, rank: int, key_up: Tensor, value_up: Tensor) -> Attended:
     """Attend with scaled q [H, T, D + rotated] to entries [start + T, entry]; key_up [H, D, R], value_up [H, V, R]."""
     position = torch.arange(start, len(seen), device=q.device)[:, None]
-    result = Partial(q.new_zeros(*q.shape[:2], value_up.shape[1]), q.new_full(q.shape[:2], float("-inf")))
+    result = Attended(q.new_zeros(*q.shape[:2], value_up.shape[1]), q.new_full(q.shape[:2], float("-inf")))
     for first in range(0, len(seen), BLOCK):
         block = seen[first : first + BLOCK]
         latent, rotated = block[:, :rank], block[:, rank:].float().expand(len(q), -1, -1)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
+from ringkv.kernels.attended import Attended, empty_results
 from ringkv.kernels.library import LIBRARY, grouped
-from ringkv.kernels.partial import Partial, empty_results
 from ringkv.kernels.prefill_attend import Piece, Staged, attend_segments, prefill_attend
 
 
@@ -29,9 +29,9 @@ class StagedLatents(NamedTuple):
         return Staged(self.latents, *self)
 
 
-def prefill_attend_latent(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> Partial:
+def prefill_attend_latent(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> Attended:
     """Stage k [N, 1, D] and attend causally with q [N, 1, G, D] to latents; see `prefill_attend`."""
-    return Partial(*torch.ops.ringkv.prefill_attend_latent(q, k, *staged, scale))
+    return Attended(*torch.ops.ringkv.prefill_attend_latent(q, k, *staged, scale))
 
 
 def _prefill(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> tuple[Tensor, Tensor]:
@@ -42,8 +42,8 @@ def _prefill(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> tuple
 def _prefill_cuda(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> tuple[Tensor, Tensor]:
     from ringkv.kernels.gpu import latent_attend as gpu  # loads Triton
 
-    def attend(piece: Piece) -> Partial:
-        return Partial(*gpu.prefill_latent(piece.q, piece.seen_k[0], piece.start, scale))
+    def attend(piece: Piece) -> Attended:
+        return Attended(*gpu.prefill_latent(piece.q, piece.seen_k[0], piece.start, scale))
 
     return attend_segments(attend, q, k, k, staged.twice)
 

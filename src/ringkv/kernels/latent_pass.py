@@ -22,25 +22,27 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels.absorb import absorb, absorb_among, project_values, values_among
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.expanded_attend import Expansion, expanded_attend
 from ringkv.kernels.latent_attend import StagedLatents, prefill_attend_latent
 from ringkv.kernels.latent_slots import NO_SLOT, Division, SlotArguments, decode_attend_slots
 from ringkv.kernels.library import LIBRARY, grouped
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.prefill_attend import Segment, stage, table
 from ringkv.kernels.slots import Rows, Slots
 
 EXPANDED_ROWS = 192  # with DeepSeek's heads the two forms take as long at about 140
 
 
-def prefill_attend_expanded(q: Tensor, k: Tensor, staged: StagedLatents, scale: float, expansion: Expansion) -> Partial:
+def prefill_attend_expanded(
+    q: Tensor, k: Tensor, staged: StagedLatents, scale: float, expansion: Expansion
+) -> Attended:
     """Stage k [N, 1, entry] in latents [1, S, entry] and attend causally; see `prefill_attend`.
 
     q [N, 1, H, D + rotated]: plain queries. window [P, 1, H, W, entry] keeps absorbed ones. Returns out [N, 1, H, V]
     and lse [N, 1, H].
     """
-    return Partial(*torch.ops.ringkv.prefill_attend_expanded(q, k, *staged, *expansion, scale))
+    return Attended(*torch.ops.ringkv.prefill_attend_expanded(q, k, *staged, *expansion, scale))
 
 
 def mixed_attend_expanded(
@@ -52,15 +54,15 @@ def mixed_attend_expanded(
     scale: float,
     expansion: Expansion,
     division: Division | None = None,
-) -> Partial:
+) -> Attended:
     """Attend as `prefill_attend_expanded`, and with the rows of slots as `decode_attend_slots`.
 
     live is 0 for rows of pieces. If ranks divide the slots, `slot` is NO_SLOT for them.
     """
     arguments = q, k, *staged, list(slots.planes), slots.centers, *rows, slots.encoding, *expansion, scale
     if division is None:
-        return Partial(*torch.ops.ringkv.mixed_attend_expanded(*arguments))
-    return Partial(*torch.ops.ringkv.mixed_attend_slots(*arguments, *division))
+        return Attended(*torch.ops.ringkv.mixed_attend_expanded(*arguments))
+    return Attended(*torch.ops.ringkv.mixed_attend_slots(*arguments, *division))
 
 
 def _prefill(q: Tensor, k: Tensor, staged: StagedLatents, expansion: Expansion, scale: float) -> tuple[Tensor, Tensor]:
@@ -116,7 +118,7 @@ def _attend(
 
 def _attend_absorbed(
     q: Tensor, k: Tensor, staged: StagedLatents, step: SlotArguments, scale: float, division: Division | None
-) -> Partial:
+) -> Attended:
     """Attend with absorbed q [n, 1, H, entry]: the rows of pieces, one after the other, then those of slots."""
     first, parts = len(q) - len(step.rows.live), []
     if len(staged.segments):
@@ -124,7 +126,7 @@ def _attend_absorbed(
     if len(step.rows.live):
         parts.append(decode_attend_slots(q[first:], k[first:], step.slots, step.rows, scale, division))
     width = min(part.out.shape[-1] for part in parts)  # divided slots return values alone
-    return Partial(torch.cat([part.out[..., :width] for part in parts]), torch.cat([part.lse for part in parts]))
+    return Attended(torch.cat([part.out[..., :width] for part in parts]), torch.cat([part.lse for part in parts]))
 
 
 def _stage(piece: Segment, q: Tensor, k: Tensor, staged: StagedLatents, expansion: Expansion) -> None:

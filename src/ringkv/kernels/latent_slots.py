@@ -16,10 +16,10 @@ from torch.library import register_fake
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.ranks import Exchange
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.library import LIBRARY, grouped
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.slots import Rows, Slots
 
 OTHER_RANK, NO_SLOT = -1, -2
@@ -36,7 +36,7 @@ class Division(NamedTuple):
 
 def decode_attend_slots(
     q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division | None
-) -> Partial:
+) -> Attended:
     """Write k [N, 1, D] of this rank's rows and attend to latents, as `decode_attend`, which runs without a division.
 
     q [N, 1, G, D]: of this rank's heads. slots: those of this rank; `slot` is among these, or OTHER_RANK. Returns out
@@ -45,7 +45,7 @@ def decode_attend_slots(
     if division is None:
         return decode_attend(q, k, None, slots, rows, scale)
     attend = torch.ops.ringkv.decode_attend_latent_slots
-    return Partial(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))
+    return Attended(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))
 
 
 class SlotArguments(NamedTuple):

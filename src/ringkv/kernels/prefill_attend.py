@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
+from ringkv.kernels.attended import Attended, empty_results, merge
 from ringkv.kernels.library import LIBRARY, grouped
 from ringkv.kernels.packing import fits_tiles
-from ringkv.kernels.partial import Partial, empty_results, merge
 
 BLOCK = 2048  # keys scored at a time if flash attention does not support the inputs
 MAX_WIDTH = 256  # largest head_dim of torch's flash attention on CUDA
@@ -91,7 +91,7 @@ def unit_of(width: int, dtype: torch.dtype, device: torch.device, sliding: int) 
 
 def prefill_attend(
     q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float, sliding: int = 0
-) -> Partial:
+) -> Attended:
     """Stage k, v [N, H, D] and attend causally with q [N, H, G, D], each segment to the staged tokens of its lane.
 
     k, v: None if they are staged already. Rows of no segment have out 0 and lse -inf. Rows beyond a prompt's length are
@@ -99,11 +99,11 @@ def prefill_attend(
     including itself; 0 is all. Returns out [N, H, G, D] and lse [N, H, G].
     """
     if sliding:
-        return Partial(*torch.ops.ringkv.prefill_attend_sliding(q, k, v, *staged, scale, sliding))
+        return Attended(*torch.ops.ringkv.prefill_attend_sliding(q, k, v, *staged, scale, sliding))
     # Selected here, so that a compiled graph calls the tiles operator without returning to Python in every layer.
     tiles = fits_tiles(q, "prefill_attend_tiles")
     attend = torch.ops.ringkv.prefill_attend_tiles if tiles else torch.ops.ringkv.prefill_attend
-    return Partial(*attend(q, k, v, *staged, scale))
+    return Attended(*attend(q, k, v, *staged, scale))
 
 
 class Piece(NamedTuple):
@@ -142,7 +142,7 @@ class Piece(NamedTuple):
 
 
 def attend_segments(
-    attend: Callable[[Piece], Partial], q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged
+    attend: Callable[[Piece], Attended], q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged
 ) -> tuple[Tensor, Tensor]:
     """Stage every segment, and attend with each."""
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
@@ -157,13 +157,13 @@ def attend_segments(
     return out, lse
 
 
-def by_head(attend: Callable[[Piece], Partial]) -> Callable[[Piece], Partial]:
+def by_head(attend: Callable[[Piece], Attended]) -> Callable[[Piece], Attended]:
     """Return what attends with all heads together, or with each alone if they begin at different places."""
 
-    def attend_heads(piece: Piece) -> Partial:
+    def attend_heads(piece: Piece) -> Attended:
         if not piece.begins:
             return attend(piece)
-        return Partial(*(torch.cat(parts, 1) for parts in zip(*map(attend, piece.heads()), strict=True)))
+        return Attended(*(torch.cat(parts, 1) for parts in zip(*map(attend, piece.heads()), strict=True)))
 
     return attend_heads
 
@@ -192,20 +192,20 @@ def reference(
     scale: float,
     sliding: int = 0,
     block: int | None = None,
-) -> Partial:
+) -> Attended:
     """Implement `prefill_attend` in plain torch, in float32, `block` keys at a time (all if None)."""
 
     @by_head
-    def attend(piece: Piece) -> Partial:
+    def attend(piece: Piece) -> Attended:
         return _in_blocks(piece, scale, sliding, block)
 
-    return Partial(*attend_segments(attend, q, k, v, staged))
+    return Attended(*attend_segments(attend, q, k, v, staged))
 
 
-def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> Partial:
+def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> Attended:
     rows, start, stop = piece.q.permute(1, 2, 0, 3).float() * scale, piece.start, piece.seen_k.shape[1]
     position = torch.arange(start, stop, device=rows.device)[:, None]
-    result = Partial(torch.zeros_like(rows), rows.new_full(rows.shape[:-1], float("-inf")))
+    result = Attended(torch.zeros_like(rows), rows.new_full(rows.shape[:-1], float("-inf")))
     first = max(0, start - sliding + 1) if sliding else 0
     for low in range(first, stop, block or stop):
         here = slice(low, min(stop, low + (block or stop)))
@@ -213,14 +213,14 @@ def _in_blocks(piece: Piece, scale: float, sliding: int, block: int | None) -> P
         hidden = (key > position) | (key <= position - sliding) if sliding else key > position
         keys, values = (plane[:, None].float() for plane in piece.seen(here.stop, here.start))
         result = merge(result, attend_visible(rows, keys, values, hidden))
-    return Partial(result.out.permute(2, 0, 1, 3).to(piece.q.dtype), result.lse.permute(2, 0, 1).contiguous())
+    return Attended(result.out.permute(2, 0, 1, 3).to(piece.q.dtype), result.lse.permute(2, 0, 1).contiguous())
 
 
-def attend_visible(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Partial:
+def attend_visible(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Attended:
     """Return attention of scaled q [..., T, D] to k, v [..., n, D], except keys with bool hidden [T, n]."""
     scores = torch.matmul(q, k.transpose(-1, -2)).masked_fill_(hidden, float("-inf"))
     lse = scores.logsumexp(-1)
-    return Partial(torch.matmul((scores - lse[..., None]).exp_().nan_to_num_(0.0), v), lse)
+    return Attended(torch.matmul((scores - lse[..., None]).exp_().nan_to_num_(0.0), v), lse)
 
 
 def _two_calls(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: float) -> tuple[Tensor, Tensor]:
@@ -229,21 +229,21 @@ def _two_calls(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, sc
     return attend_segments(lambda piece: _by_units(piece, attend), q, k, v, staged)
 
 
-def _by_units(piece: Piece, attend: Callable[[Piece], Partial]) -> Partial:
-    return Partial(*map(torch.cat, zip(*map(attend, piece.units(UNIT)), strict=True)))
+def _by_units(piece: Piece, attend: Callable[[Piece], Attended]) -> Attended:
+    return Attended(*map(torch.cat, zip(*map(attend, piece.units(UNIT)), strict=True)))
 
 
-def _history_and_unit(piece: Piece, scale: float) -> Partial:
+def _history_and_unit(piece: Piece, scale: float) -> Attended:
     """The G query heads of a key-value head are rows of one matrix, so the history is read once for all."""
     chunk, heads, groups, width = piece.q.shape
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
     here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (piece.k, piece.v))
     here = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, scale, causal=True)
-    attended = Partial(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
+    attended = Attended(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
     if piece.start:
         keys, values = piece.seen(piece.start)
         attended = merge(attended, _flash(rows, keys[None], values[None], scale))
-    return Partial(*_as_chunk(attended, piece.q))
+    return Attended(*_as_chunk(attended, piece.q))
 
 
 def _banded(
@@ -254,7 +254,7 @@ def _banded(
     return attend_segments(lambda piece: _by_units(piece, attend), q, k, v, staged)
 
 
-def _band(piece: Piece, scale: float, sliding: int) -> Partial:
+def _band(piece: Piece, scale: float, sliding: int) -> Attended:
     """The G query heads of a key-value head are rows of one matrix, so keys are read once for all."""
     chunk, heads, groups, width = piece.q.shape
     first, stop = max(0, piece.start - sliding + 1), piece.start + chunk
@@ -263,16 +263,16 @@ def _band(piece: Piece, scale: float, sliding: int) -> Partial:
     band = torch.zeros_like(hidden, dtype=piece.q.dtype).masked_fill_(hidden, float("-inf")).repeat(groups, 1)
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
     keys, values = piece.seen(stop, first)
-    return Partial(*_as_chunk(_flash(rows, keys[None], values[None], scale, mask=band), piece.q))
+    return Attended(*_as_chunk(_flash(rows, keys[None], values[None], scale, mask=band), piece.q))
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, mask: Tensor | None = None) -> Partial:
+def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool = False, mask: Tensor | None = None) -> Attended:
     """Run torch's CPU flash attention on q, k, v [1, heads, rows, D]."""
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return Partial(*attend(q, k, v, 0.0, causal, attn_mask=mask, scale=scale))
+    return Attended(*attend(q, k, v, 0.0, causal, attn_mask=mask, scale=scale))
 
 
-def _as_chunk(attended: Partial, q: Tensor) -> tuple[Tensor, Tensor]:
+def _as_chunk(attended: Attended, q: Tensor) -> tuple[Tensor, Tensor]:
     """Reshape a result [1, H, G * T, D] to out [T, H, G, D] and lse [T, H, G]."""
     chunk, heads, groups, width = q.shape
     out = attended.out.reshape(heads, groups, chunk, width).permute(2, 0, 1, 3)
@@ -287,13 +287,13 @@ def _cuda(q: Tensor, k: Tensor | None, v: Tensor | None, staged: Staged, scale: 
     return attend_segments(attend, q, k, v, staged)
 
 
-def _flash_on_cuda(piece: Piece, scale: float) -> Partial:
+def _flash_on_cuda(piece: Piece, scale: float) -> Attended:
     chunk, heads, groups, width = piece.q.shape
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads * groups, chunk, width)
     # For this operator "causal" aligns the last query with the last key, and query heads may share key-value heads.
     attend = torch.ops.aten._scaled_dot_product_flash_attention
     out, lse = attend(rows, piece.seen_k[None], piece.seen_v[None], 0.0, True, False, scale=scale)[:2]
-    return Partial(*_as_chunk(Partial(out, lse), piece.q))
+    return Attended(*_as_chunk(Attended(out, lse), piece.q))
 
 
 def _fits_flash(q: Tensor) -> bool:

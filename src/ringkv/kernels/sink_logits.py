@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.library import LIBRARY
-from ringkv.kernels.partial import Partial
 
 
-def add_sink_logits(attended: Partial, sinks: Tensor) -> Tensor:
+def add_sink_logits(attended: Attended, sinks: Tensor) -> Tensor:
     """Return out * sigmoid(lse - sinks), [N, H, G, D] in out's dtype.
 
     attended: out [N, H, G, D] and lse [N, H, G] of attention to the keys alone. sinks: float32 [H * G]. A row without

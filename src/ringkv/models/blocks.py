@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ringkv.kernels.attended import Attended
 from ringkv.kernels.collective import all_reduce
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.expert_stack import ExpertStack
@@ -20,7 +21,6 @@ from ringkv.kernels.experts import experts
 from ringkv.kernels.linear import ACTIVATIONS, gated, linear
 from ringkv.kernels.mix import hadamard
 from ringkv.kernels.norm import RMSNorm, unweighted_norm, wide_norm
-from ringkv.kernels.partial import Partial
 from ringkv.kernels.route import route
 from ringkv.kernels.sink_logits import add_sink_logits
 from ringkv.models.experts import Experts, ParallelExperts, StackedExperts
@@ -34,7 +34,7 @@ NamedWeights = Mapping[str, Tensor]
 class Attend(Protocol):
     """The only access of a model to the cache."""
 
-    def __call__(self, q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None, /) -> Partial:
+    def __call__(self, q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None, /) -> Attended:
         """Return out [N, H, G, D] and lse [N, H, G] of q [N, H, G, D] with new k and v [N, H, D].
 
         k and v are None if an earlier layer has written them. If the cache holds latents, k is v, H is 1, and q is not

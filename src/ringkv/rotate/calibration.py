@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ringkv.kernels.partial import Partial
+from ringkv.kernels.attended import Attended
 from ringkv.models.decoder import Decoder
 
 MATRICES = ("qkv", "output", "gate_up", "down")
@@ -46,7 +46,7 @@ class Calibration:
     def _run(self, kind: str, hidden: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         layer, angles = self._decoder.layers[kind], self._decoder.rotation(kind, torch.arange(len(hidden)))
 
-        def attend(q: Tensor, k: Tensor | None, v: Tensor | None, _: object = None) -> Partial:
+        def attend(q: Tensor, k: Tensor | None, v: Tensor | None, _: object = None) -> Attended:
             assert k is not None
             assert v is not None
             return _causal(q, k, v, layer.attention.cache.scale, layer.window)
@@ -54,13 +54,13 @@ class Calibration:
         return self._decoder.layer(kind, hidden, angles, weights, attend)
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Partial:
+def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Attended:
     """Attend from q [T, H, G, D] to k and v [T, H, D] of the same tokens and those before, at most `window`."""
     position = torch.arange(len(q))
     seen = (position <= position[:, None]) & (position > position[:, None] - (window or len(q)))
     keys, values = (tensor.movedim(0, 1).repeat_interleave(q.shape[2], 0) for tensor in (k, v))
     out = F.scaled_dot_product_attention(q.movedim(0, 2).flatten(0, 1), keys, values, attn_mask=seen, scale=scale)
-    return Partial(out.unflatten(0, q.shape[1:3]).movedim(2, 0), out.new_empty(0))
+    return Attended(out.unflatten(0, q.shape[1:3]).movedim(2, 0), out.new_empty(0))
 
 
 class _Inputs(TorchFunctionMode):

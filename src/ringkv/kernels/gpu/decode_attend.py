@@ -12,7 +12,7 @@ from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.gpu import encoded_latents, entries, latent_attend, recall, zip_attend
 from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
 from ringkv.kernels.gpu.selected_pages import complete, select
-from ringkv.kernels.gpu.splits import Attended
+from ringkv.kernels.gpu.splits import OutAndLse
 from ringkv.kernels.gpu.step import Step
 from ringkv.kernels.gpu.tiling import Tiling
 from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
@@ -22,7 +22,7 @@ HEAD_ENTRIES = 8192  # of a usual ragged head: a slot has the entries of all lay
 
 def decode_attend(
     q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float, cut: Tiling | None = None
-) -> Attended:
+) -> OutAndLse:
     """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces the usual tiling.
 
     The planes may be views of larger tensors if each head's entries are contiguous. The splits of `cut` are those of a
@@ -51,7 +51,7 @@ def capacity_of(step: Step) -> int:
     return min(HEAD_ENTRIES, entries_of_plane // step.q.shape[1]) if is_ragged else entries_of_plane
 
 
-def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> Attended:
+def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> OutAndLse:
     """Select pages of a slot and attend to them. The tiling does not depend on where the pages are."""
     page = step.slots.planes[0].shape[2] // reading.digests.shape[2]
     if not entries.is_encoded(step):
@@ -64,7 +64,7 @@ def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> Attended:
     return entries.attend(step, of_pages(page, select(step, reading, page)), cut)
 
 
-def _attend_residents(step: Step, reading: Pages, residents: Residents, page: int, cut: Tiling) -> Attended:
+def _attend_residents(step: Step, reading: Pages, residents: Residents, page: int, cut: Tiling) -> OutAndLse:
     selection = recall.recall(step, reading, residents, page)
     here = step._replace(slots=step.slots._replace(planes=(residents.keys, residents.values)))
     placed = of_pages(page, selection, residents.place_of)

@@ -20,7 +20,7 @@ from ringkv.kernels.gpu.hadamard import stages
 from ringkv.kernels.gpu.nibbles import in_order
 from ringkv.kernels.gpu.readings import Reading
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
-from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.splits import LOG2_E, OutAndLse, empty_parts, merged
 from ringkv.kernels.gpu.step import Step, new_rows, planes_of, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.gpu.write_token import write_token
@@ -81,7 +81,7 @@ def write(step: Step, reading: Reading) -> None:
     )
 
 
-def attend(step: Step, reading: Reading, cut: Tiling) -> Attended:
+def attend(step: Step, reading: Reading, cut: Tiling) -> OutAndLse:
     """Attend to the entries of the reading, all of which are written."""
     form, q, (rows, heads, queries, width) = FORMS[step.slots.encoding], step.q, step.q.shape
     padded, keys, values = encoded_tile(step), *words(step)

@@ -20,7 +20,7 @@ from ringkv.kernels.gpu.latent_attend import latent_plane
 from ringkv.kernels.gpu.latent_split import latent_split
 from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.readings import EVERY
-from ringkv.kernels.gpu.splits import LOG2_E, MERGE_STEP, Attended, empty_parts
+from ringkv.kernels.gpu.splits import LOG2_E, MERGE_STEP, OutAndLse, empty_parts
 from ringkv.kernels.gpu.step import Step, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.gpu.write_token import write_latent
@@ -30,7 +30,7 @@ STEP = {16: Tiling(1, 32, 4, 3), 32: Tiling(1, 32, 8, 3), 64: Tiling(1, 64, 8, 2
 FLOAT32 = Tiling(1, 16, 8, 2)  # does not use tensor cores
 
 
-def decode_attend(step: Step, cut: Tiling | None) -> Attended:
+def decode_attend(step: Step, cut: Tiling | None) -> OutAndLse:
     """See `kernels.decode_attend`. `cut` replaces `usual_tiling`."""
     write(step)
     return attend(step, cut or usual_tiling(step))
@@ -59,7 +59,7 @@ def write(step: Step) -> None:
     )
 
 
-def attend(step: Step, cut: Tiling) -> Attended:
+def attend(step: Step, cut: Tiling) -> OutAndLse:
     """Attend with q [B, 1, Q, D] to the live entries, all of which are written."""
     q, (rows, _, queries, width), padded = step.q, step.q.shape, encoded_tile(step)
     form, columns = FORMS[step.slots.encoding], tile(q).columns

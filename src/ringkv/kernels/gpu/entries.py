@@ -9,7 +9,7 @@ from ringkv.kernels.gpu import encoded_attend
 from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.readings import Reading
-from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.splits import LOG2_E, OutAndLse, empty_parts, merged
 from ringkv.kernels.gpu.step import Step, new_rows, planes_of, strided
 from ringkv.kernels.gpu.tiling import Tiling, chip, tile, tiling
 
@@ -29,7 +29,7 @@ def write(step: Step, reading: Reading) -> None:
         encoded_attend.write(step, reading)
 
 
-def attend(step: Step, reading: Reading, cut: Tiling) -> Attended:
+def attend(step: Step, reading: Reading, cut: Tiling) -> OutAndLse:
     """Attend to the entries of the reading. If they are plain, write the new token first, if there is one."""
     if is_encoded(step):
         return encoded_attend.attend(step, reading, cut)

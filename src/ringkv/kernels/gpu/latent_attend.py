@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringkv.kernels.gpu.latent_split import latent_prefill, latent_split
 from ringkv.kernels.gpu.latent_tiles import plain_tile
-from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.splits import LOG2_E, OutAndLse, empty_parts, merged
 from ringkv.kernels.gpu.step import Step, Strided, planes_of, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Chip, Tile, Tiling, chip, split, tiling
 
@@ -29,7 +29,7 @@ PREFILL = {8: AMPERE, 9: HOPPER, 10: Program(64, Tiling(1, 32, 8, 2))}
 FLOAT32 = Program(MIN_ROWS, Tiling(1, 16, 8, 2))
 
 
-def decode_attend(step: Step, cut: Tiling | None) -> Attended:
+def decode_attend(step: Step, cut: Tiling | None) -> OutAndLse:
     """See `kernels.decode_attend`, of plain latents [S, 1, C, D]. `cut` replaces `usual_tiling`."""
     (latents,), q, k = step.slots.planes, step.q, step.k
     assert k is not None
@@ -67,7 +67,7 @@ def latent_plane(plane: Tensor) -> Strided:
     return tensor, of_slot
 
 
-def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> Attended:
+def prefill_latent(q: Tensor, latents: Tensor, start: int, scale: float) -> OutAndLse:
     """Return causal attention of q [T, 1, G, D], tokens from `start` on, to latents [start + T, D], and its lse."""
     tokens, _, groups, width = q.shape
     q, out = q.contiguous(), torch.empty_like(q, memory_format=torch.contiguous_format)

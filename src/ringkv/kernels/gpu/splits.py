@@ -23,18 +23,20 @@ LOG2_E = log2(2.718281828459045)
 LN_2 = tl.constexpr(0.6931471805599453)
 MERGE_STEP = 16  # splits that are read at a time
 
-Attended = tuple[Tensor, Tensor]
+OutAndLse = tuple[Tensor, Tensor]
 """out [B, H, Q, D] and its natural log-sum-exp, float32 [B, H, Q]."""
 
 
-def empty_parts(q: Tensor, splits: int) -> Attended:
+def empty_parts(q: Tensor, splits: int) -> OutAndLse:
     """Allocate the splits' partial results: float32 [B, H, splits, Q, D] and [B, H, splits, Q]."""
     rows, heads, queries, width = q.shape
     part = q.new_empty(rows, heads, splits, queries, width, dtype=torch.float32)
     return part, q.new_empty(part.shape[:-1], dtype=torch.float32)
 
 
-def merged(q: Tensor, parts: Attended, rows: Rows, cut: Tiling, stages: int = 0, reading: Reading = EVERY) -> Attended:
+def merged(
+    q: Tensor, parts: OutAndLse, rows: Rows, cut: Tiling, stages: int = 0, reading: Reading = EVERY
+) -> OutAndLse:
     """Merge the splits of what rows read to the result for q [B, H, Q, D], rotated by so many stages."""
     (batch, heads, queries, width), columns = q.shape, tile(q).columns
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)

@@ -21,7 +21,7 @@ from ringkv.kernels.gpu.attend_chunks import attend_chunks
 from ringkv.kernels.gpu.codes import NIBBLES
 from ringkv.kernels.gpu.encoded_attend import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
 from ringkv.kernels.gpu.readings import ALL_SPLITS
-from ringkv.kernels.gpu.splits import LOG2_E, Attended, empty_parts, merged
+from ringkv.kernels.gpu.splits import LOG2_E, OutAndLse, empty_parts, merged
 from ringkv.kernels.gpu.step import Step, new_rows, strided
 from ringkv.kernels.gpu.tiling import MIN_ROWS, Tile, Tiling, chip, split, tile
 from ringkv.kernels.zip_codes import HIGH_BITS, LOW_BITS
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
     cut: Tiling
     first: int
-    parts: Attended
+    parts: OutAndLse
 
 
 class Run(NamedTuple):
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     first: int
 
 
-def decode_attend(step: Step, cut: Tiling | None) -> Attended:
+def decode_attend(step: Step, cut: Tiling | None) -> OutAndLse:
     """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces `usual_cut`.
 
     A head's part of each tensor of the slots is contiguous, and heads and slots follow each other.
@@ -90,7 +90,7 @@ def append(step: Step, slots: ZipSlots) -> None:
     )
 
 
-def attend(step: Step, slots: ZipSlots, cut: Cut) -> Attended:
+def attend(step: Step, slots: ZipSlots, cut: Cut) -> OutAndLse:
     """Attend to all that the slots hold, and add what the buffers' keys get to `attention`."""
     high, low = runs(slots)
     every = replace(cut.high, splits=1 + cut.high.splits + cut.low.splits)
@@ -109,7 +109,7 @@ def runs(slots: ZipSlots) -> tuple[Run, Run]:
     return high, Run(LOW_BITS, slots.low_keys, slots.low_values, slots.high_keys.shape[2])
 
 
-def _attend_buffer(step: Step, slots: ZipSlots, parts: Attended) -> None:
+def _attend_buffer(step: Step, slots: ZipSlots, parts: OutAndLse) -> None:
     """Write the results for plain entries as those of split 0."""
     (rows, heads, queries, width), padded = step.q.shape, tile(step.q)
     blocks = triton.cdiv(queries, padded.rows)

@@ -2,12 +2,12 @@
 
 import torch
 
-from ringkv.kernels.partial import Partial, merge
+from ringkv.kernels.attended import Attended, merge
 
 
-def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Partial:
+def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Attended:
     scores = (q @ keys.T).double()
-    return Partial((scores.softmax(-1) @ values.double()).float(), scores.logsumexp(-1).float())
+    return Attended((scores.softmax(-1) @ values.double()).float(), scores.logsumexp(-1).float())
 
 
 def test_attention_over_two_parts_is_attention_over_all_keys() -> None:
@@ -20,7 +20,7 @@ def test_attention_over_two_parts_is_attention_over_all_keys() -> None:
 
 
 def test_an_empty_part_changes_nothing_and_two_give_zero() -> None:
-    empty = Partial(torch.zeros(5, 8), torch.full((5,), float("-inf")))
+    empty = Attended(torch.zeros(5, 8), torch.full((5,), float("-inf")))
     whole = attend(torch.randn(5, 16), torch.randn(40, 16), torch.randn(40, 8))
     for found in (merge(whole, empty), merge(empty, whole)):
         torch.testing.assert_close(found.out, whole.out)

@@ -1,4 +1,4 @@
-"""Partial: attention over some of a query's keys, to be merged with attention over the others."""
+"""Attended: attention over some of a query's keys, to be merged with attention over the others."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Partial(NamedTuple):
+class Attended(NamedTuple):
     """out [..., D]: the softmax-weighted mean of the values. lse float32 [...]: log-sum-exp of the scores.
 
     Without keys, out is 0 and lse -inf.
@@ -21,8 +21,8 @@ def empty_results(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-def merge(first: Partial, second: Partial) -> Partial:
+def merge(first: Attended, second: Attended) -> Attended:
     """Return attention over the union of two disjoint sets of keys. `out` has the dtype of `first`."""
     share = torch.sigmoid(second.lse - first.lse).nan_to_num(0.0)[..., None]  # both empty: the difference is NaN
     out = (first.out.float() + share * (second.out.float() - first.out.float())).to(first.out.dtype)
-    return Partial(out, torch.logaddexp(first.lse, second.lse))
+    return Attended(out, torch.logaddexp(first.lse, second.lse))
