@@ -45,13 +45,20 @@ def main() -> None:
         SCORES.write_text(scores(names()), encoding="utf-8")
         return
     if args.study is None:
-        print("\n".join(f"{name}: {len(records(name)):,} answers. {_about(study)}" for name, study in STUDIES.items()))
+        for name, study in STUDIES.items():
+            caches = ", ".join(cell.label for cell in study.cells)
+            caption = f"{study.model}, {', '.join(study.tasks)}, question {', '.join(study.places)}, under {caches}"
+            print(f"{name}: {len(records(name)):,} answers. {caption}")
         return
     study = replace(_part(STUDIES[args.study], args), data=args.data if args.data.is_dir() else None)
     folder = cache_dir() / "accuracy" / args.study
+    options = Options(slots=args.slots, graphs=args.graphs, device=args.device, **OPTIONS_OF.get(args.study, {}))
     unpack(args.study, folder)
     try:
-        _run(study, folder, args)
+        with show_progress() as report:
+            seconds = 0.0 if args.estimate else 60 * args.minutes
+            for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
+                print(sentence)
     finally:
         pack(args.study, folder)
     if not args.estimate:
@@ -59,17 +66,9 @@ def main() -> None:
         print(write(folder, sections(folder)))
 
 
-def _run(study: Study, folder: Path, args: argparse.Namespace) -> None:
-    with show_progress() as report:
-        seconds = 0.0 if args.estimate else 60 * args.minutes
-        options = Options(slots=args.slots, graphs=args.graphs, device=args.device, **OPTIONS_OF.get(args.study, {}))
-        for sentence in evaluate(study, options, folder, report, seconds, keeps_texts=False):
-            print(sentence)
-
-
 def means(answers: Sequence[Record]) -> str:
     """Return the table of means over a study's tasks, or the one task's figures."""
-    return table(HEAD, [row(one) for one in group_scores(answers) or task_scores(answers)])
+    return table(HEAD, list(map(row, group_scores(answers) or task_scores(answers))))
 
 
 def scores(studies: Sequence[str]) -> str:
@@ -99,11 +98,6 @@ def _line(score: CellScore) -> tuple[object, ...]:
 
 def _rounded(value: float | str | None) -> float | str:
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else value or ""
-
-
-def _about(study: Study) -> str:
-    caches = ", ".join(cell.label for cell in study.cells)
-    return f"{study.model}, {', '.join(study.tasks)}, question {', '.join(study.places)}, under {caches}"
 
 
 def _part(study: Study, args: argparse.Namespace) -> Study:

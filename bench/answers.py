@@ -44,10 +44,10 @@ def unpack(name: str, to: Path, folder: Path = FOLDER) -> Path:
     return path
 
 
-def pack(name: str, at: Path, folder: Path = FOLDER) -> None:
-    """Compress the journal in `at` into the folder of results, if it exists and has grown."""
-    packed = folder / f"{name}.jsonl.xz"
-    text = (at / journal.NAME).read_bytes() if (at / journal.NAME).is_file() else b""
+def pack(name: str, source: Path, folder: Path = FOLDER) -> None:
+    """Compress the journal in `source` into the folder of results, if it exists and has grown."""
+    path, packed = source / journal.NAME, folder / f"{name}.jsonl.xz"
+    text = path.read_bytes() if path.is_file() else b""
     if text != (lzma.decompress(packed.read_bytes()) if packed.is_file() else b""):
         folder.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(lzma.compress(text, preset=lzma.PRESET_EXTREME))

@@ -4,9 +4,15 @@ import argparse
 from collections.abc import Callable, Collection
 
 
-def command_line(about: str | None, name: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser whose --help shows a module's docstring as it is."""
-    return argparse.ArgumentParser(prog=name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command_line(about: str | None, name: str | None = None, **defaults: str | float) -> argparse.ArgumentParser:
+    """Return a parser whose --help shows a module's docstring as it is.
+
+    defaults: flags that need no explanation. The type of the default is the type of the flag's value.
+    """
+    parser = argparse.ArgumentParser(prog=name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag, default in defaults.items():
+        parser.add_argument(f"--{flag}", type=type(default), default=default)
+    return parser
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -7,12 +7,12 @@ The earlier commit is checked out into a temporary folder; the same interpreter 
 all turns, a ratio is that of the medians. Run it on an idle machine.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -24,12 +24,8 @@ from bench.data import REPOSITORY
 from bench.results import keep, table
 
 PROMPT, STEPS, BUDGET = 2048, 48, 512
-WORKER = f"""
+BUILT = """
 import json, sys
-try:
-    from ringkv.bench.round import run_round
-except ImportError:  # a commit from before it moved
-    from ringkv.scheduler.round import run_round
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
 from ringkv.plan.memory import available_bytes
@@ -37,9 +33,14 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.residency.locate import locate
 
-folder = locate(sys.argv[1])
-options = Options(**json.loads(sys.argv[2]))
+folder, options = locate(sys.argv[1]), Options(**json.loads(sys.argv[2]))
 engine = build(resolve(folder, load_config(folder), options, available_bytes()))
+"""
+WORKER = f"""{BUILT}
+try:
+    from ringkv.bench.round import run_round
+except ImportError:  # a commit from before it moved
+    from ringkv.scheduler.round import run_round
 print("ready", flush=True)
 for line in sys.stdin:
     done = run_round(engine, {PROMPT} - 8, {STEPS} + 1)
@@ -52,10 +53,8 @@ class CommitProcess:
 
     def __init__(self, sources: Path, model: str, options: dict[str, Any]) -> None:
         command = [sys.executable, "-c", WORKER, model, json.dumps(options)]
-        environment = os.environ | {"PYTHONPATH": str(sources / "src")}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=sources, env=environment
-        )
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, **of_tree(sources))
         assert self._line() == "ready", f"the engine of {sources} did not start"
 
     def measure(self) -> tuple[float, list[float]]:
@@ -75,8 +74,14 @@ class CommitProcess:
 
 
 def main() -> None:
-    args = _arguments()
-    figures = []
+    parser = command_line(__doc__)
+    parser.add_argument("commit")
+    parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
+    parser.add_argument("--slots", type=numbers, default=(1, 8))
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--options", type=options, default=[], metavar="NAME=VALUE,...", help="fields of `Options`")
+    args = parser.parse_args()
+    figures: list[dict[str, Any]] = []
     base = {"prompt_tokens": PROMPT, "kv_budget": BUDGET} | dict(args.options)
     with checked_out(args.commit) as before:
         for model in args.models.split(","):
@@ -86,6 +91,11 @@ def main() -> None:
                 print(_table(figures), flush=True)
     workload = {"before": args.commit, "prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
     keep("beside", workload | dict(args.options), figures, _table(figures))
+
+
+def of_tree(sources: Path) -> dict[str, Any]:
+    """Return the arguments of `Popen` for an interpreter that imports ringkv from a checked-out tree."""
+    return {"cwd": sources, "env": os.environ | {"PYTHONPATH": str(sources / "src")}}
 
 
 @contextmanager
@@ -106,35 +116,30 @@ def compare(trees: tuple[Path, Path], model: str, options: dict[str, Any], turns
         for worker in workers.values():
             stack.callback(worker.close)
             worker.measure()  # warms up
-        prefills: dict[str, list[float]] = {name: [] for name in workers}
-        steps: dict[str, list[float]] = {name: [] for name in workers}
+        seconds: dict[str, list[float]] = defaultdict(list)
         for turn in range(turns):
             for name in workers if turn % 2 else reversed(workers):
-                prefill, taken = workers[name].measure()
-                prefills[name].append(prefill)
-                steps[name] += taken
-    figure = {f"prefill_{name}_s": median(prefills[name]) for name in workers}
-    figure |= {f"step_{name}_s": median(steps[name]) for name in workers}
-    return figure | {
-        "prefill_ratio": figure["prefill_now_s"] / figure["prefill_before_s"],
-        "step_ratio": figure["step_now_s"] / figure["step_before_s"],
-    }
-
-
-def option(text: str) -> tuple[str, Any]:
-    """Return the field of `Options` and its value that NAME=VALUE gives; numbers are read as such."""
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+                prefill, steps = workers[name].measure()
+                seconds[f"prefill_{name}_s"].append(prefill)
+                seconds[f"step_{name}_s"] += steps
+    figure = {name: median(seconds[name]) for name in sorted(seconds)}
+    ratios = {f"{what}_ratio": figure[f"{what}_now_s"] / figure[f"{what}_before_s"] for what in ("prefill", "step")}
+    return figure | ratios
 
 
 def options(text: str) -> list[tuple[str, Any]]:
-    return [option(part) for part in text.split(",")]
+    """Return the fields of `Options` and their values that NAME=VALUE,... gives. Numbers are read as such."""
+
+    def read(value: str) -> Any:
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+    return [(name, read(value)) for name, _, value in (part.partition("=") for part in text.split(","))]
 
 
-def _table(figures: Sequence[dict[str, Any]]) -> str:
+def _table(figures: Sequence[Mapping[str, Any]]) -> str:
     head = ("model", "slots", "prefill before", "now", "now/before", "step before", "now", "now/before")
     rows = [
         (
@@ -150,16 +155,6 @@ def _table(figures: Sequence[dict[str, Any]]) -> str:
         for figure in figures
     ]
     return table(head, rows)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("commit")
-    parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
-    parser.add_argument("--slots", type=numbers, default=(1, 8))
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--options", type=options, default=[], metavar="NAME=VALUE,...", help="fields of `Options`")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,25 +7,30 @@ makes. A prompt of 1,500 tokens (300 for tiny models) is compressed into two slo
 rings wrap; a digest covers each step's logits. A case that one of the commits refuses says so.
 """
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.beside import checked_out
+from bench.arguments import command_line
+from bench.beside import BUILT, checked_out, of_tree
 from bench.data import REPOSITORY
 from bench.results import keep, table
 
 STEPS = 80
-PROMPTS = {"smollm2": 1500}
-TINY_PROMPT = 300
-BUDGET = {"smollm2": 256}
-TINY_BUDGET = 96
+
+
+class Sizes(NamedTuple):
+    """Tokens of the prompt, and entries of a slot."""
+
+    prompt: int
+    budget: int
+
+
+SIZES, TINY_SIZES = {"smollm2": Sizes(1500, 256)}, Sizes(300, 96)
 CASES: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "float32": {"dtype": "float32"},
@@ -74,28 +79,18 @@ _SMALL = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": False,
 }
-WORKER = f"""
-import hashlib, json, sys
-from pathlib import Path
-import torch
+WORKER = f"""{BUILT}
+import hashlib
+import numpy
 from ringkv.base.engine import prefill
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.engine.build import build
-from ringkv.models.config import load_config
-from ringkv.plan.memory import available_bytes
-from ringkv.plan.options import Options
-from ringkv.plan.resolve import resolve
-from ringkv.residency.locate import locate
 
 def digest(*arrays):
-    return hashlib.sha256(b"".join(one.tobytes() for one in arrays)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
 
-given = json.loads(sys.argv[1])
-folder = locate(given["model"])
-engine = build(resolve(folder, load_config(folder), Options(**given["options"]), available_bytes()))
 vocab = engine.limits.vocab
-tokens = tuple((i * i * 31 + i * 7 + i // 11) % vocab for i in range(given["prompt"]))
+tokens = tuple((i * i * 31 + i * 7 + i // 11) % vocab for i in range(int(sys.argv[3])))
 request = Request("bits", tokens, SamplingParams(temperature=0.0, max_tokens={STEPS} + 1, ignore_eos=True))
 engine.admit(request)
 prefill(engine, request)
@@ -111,22 +106,23 @@ for step in range({STEPS}):
     drafts = {{slot: last for slot in (0, 1)}} if engine.limits.drafts else None
     engine.forward(drafts)
     logits.append(engine.batch.logits[0].numpy().copy())
-import numpy
-print(json.dumps({{"tokens": digest(numpy.array([t for run in answers for t in run])), "kept": digest(*kept),
-                  "logits": digest(*logits)}}))
+tokens = digest(numpy.array([token for answer in answers for token in answer]))
+print(json.dumps({{"tokens": tokens, "kept": digest(*kept), "logits": digest(*logits)}}))
 """
 
 
 def main() -> None:
-    args = _arguments()
+    parser = command_line(__doc__, cases=",".join(CASES), models=",".join(("smollm2", *TINY)))
+    parser.add_argument("commit")
+    args = parser.parse_args()
     figures: list[dict[str, Any]] = []
     with checked_out(args.commit) as before, TemporaryDirectory() as scratch:
         for model in args.models.split(","):
             location = str(_tiny(model, Path(scratch))) if model in TINY else model
             for name in args.cases.split(","):
-                given = {"model": location, "prompt": PROMPTS.get(model, TINY_PROMPT), "options": _options(model, name)}
-                digests = [_run(sources, given) for sources in (before, REPOSITORY)]
-                figures.append({"model": model, "case": name, "before": digests[0], "now": digests[1]})
+                sizes = SIZES.get(model, TINY_SIZES)
+                earlier, now = (_run(sources, location, sizes, CASES[name]) for sources in (before, REPOSITORY))
+                figures.append({"model": model, "case": name, "before": earlier, "now": now})
                 print(_row(figures[-1]), flush=True)
     text = table(("model", "case", "tokens", "kept", "logits"), [_row(figure) for figure in figures])
     keep("bits", {"before": args.commit, "steps": STEPS}, figures, text)
@@ -135,23 +131,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def _options(model: str, case: str) -> dict[str, Any]:
-    prompt = PROMPTS.get(model, TINY_PROMPT)
-    usual = {
-        "slots": 2,
-        "prompt_tokens": prompt + 4,
-        "kv_budget": BUDGET.get(model, TINY_BUDGET),
-        "graphs": "off",
-        "threads": 2,
-    }
-    return {**usual, **CASES[case]}
-
-
-def _run(sources: Path, given: Mapping[str, Any]) -> dict[str, str]:
+def _run(sources: Path, model: str, sizes: Sizes, case: Mapping[str, Any]) -> dict[str, str]:
     """Return the digests of a case under a commit, or why it was refused."""
-    environment = os.environ | {"PYTHONPATH": str(sources / "src")}
-    command = [sys.executable, "-c", WORKER, json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=sources, env=environment, check=False)
+    usual = {"slots": 2, "prompt_tokens": sizes.prompt + 4, "kv_budget": sizes.budget, "graphs": "off", "threads": 2}
+    command = [sys.executable, "-c", WORKER, model, json.dumps({**usual, **case}), str(sizes.prompt)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **of_tree(sources))
     if done.returncode:
         return {"refused": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
     digests: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
@@ -173,20 +157,12 @@ def _tiny(model: str, scratch: Path) -> Path:
     import torch
     import transformers
 
-    kind, settings = TINY[model]
-    config = getattr(transformers, kind)(**_SMALL, **settings)
+    name, settings = TINY[model]
+    config = getattr(transformers, name)(**_SMALL, **settings)
     torch.manual_seed(0)
     folder = scratch / model
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
-
-
-def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commit")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--models", default=",".join(("smollm2", *TINY)))
-    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,12 @@ class Journal:
         self.path = folder / f"{name}-{sha256(json.dumps(head).encode()).hexdigest()[:8]}.jsonl"
         self.records: list[Record] = []
         folder.mkdir(parents=True, exist_ok=True)
-        if self.path.is_file():
-            self._read() if resume else self.path.replace(self.path.with_suffix(".previous"))
+        if resume:  # an interrupted trial is repeated
+            records = read_lines(self.path)[1:]
+            done = {record["trial"] for record in records if record["kind"] == "done"}
+            self.records = [record for record in records if record["trial"] in done]
+        elif self.path.is_file():
+            self.path.replace(self.path.with_suffix(".previous"))
         self.path.write_text("".join(f"{line}\n" for line in map(json.dumps, (head, *self.records))))
 
     def is_done(self, trial: str) -> bool:
@@ -45,12 +49,6 @@ class Journal:
         record = {"trial": trial, "kind": kind, **fields}
         self.records.append(record)
         append_line(self.path, record)
-
-    def _read(self) -> None:
-        """Read the records of complete trials; an interrupted trial is repeated."""
-        records = read_lines(self.path)[1:]
-        done = {record["trial"] for record in records if record["kind"] == "done"}
-        self.records = [record for record in records if record["trial"] in done]
 
 
 def _parsed(line: str) -> Record | None:

@@ -10,7 +10,6 @@ second before it starts an engine again, and longer if the last one was short-li
 At the end the server gets SIGTERM under the same load. Every request that it has accepted must finish.
 """
 
-import argparse
 import json
 import signal
 import sys
@@ -28,7 +27,7 @@ import psutil
 
 from bench.arguments import command_line
 from bench.results import keep, table
-from bench.serving import ServingProcess, serving
+from bench.serving import ServingProcess, ask, serving
 
 Outcome = Literal["finished", "error", "refused", "cut", "hung"]
 """How a request ended. refused: a 503 before it was accepted. cut: its connection ended without a word."""
@@ -53,7 +52,7 @@ class Ended(NamedTuple):
 class Kill(NamedTuple):
     """One kill: when, the seconds until the server was ready again, and until a new answer's first token."""
 
-    at: float
+    time: float
     ready_s: float
     back_s: float
 
@@ -68,27 +67,24 @@ class KilledServer:
 
     def kill_engine(self) -> Kill:
         """Kill the engine and wait until a new request is answered."""
-        (engine,) = (one for one in self.process.children() if "spawn_main" in " ".join(one.cmdline()))
-        at = time.monotonic()
+        (engine,) = (child for child in self.process.children() if "spawn_main" in " ".join(child.cmdline()))
+        killed = time.monotonic()
         engine.send_signal(signal.SIGKILL)
         wait(lambda: not self.is_ready())
         wait(self.is_ready)
         ready = time.monotonic()
         wait(lambda: complete(self.port, PROMPT, 1) == "finished")
-        return Kill(at, ready - at, time.monotonic() - at)
+        return Kill(killed, ready - killed, time.monotonic() - killed)
 
     def is_ready(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=HUNG)
-        connection.request("GET", "/ready")
-        with connection.getresponse() as response:
-            return response.status == 200
+        return ask(self.port, "GET", "/ready", timeout=HUNG)[0] == 200
 
     def drain(self) -> float:
         """Send SIGTERM, and no more requests. Return when."""
         self._stop.set()
-        at = time.monotonic()
+        terminated = time.monotonic()
         self.process.terminate()
-        return at
+        return terminated
 
     @contextmanager
     def load(self, clients: int) -> Iterator[None]:
@@ -112,7 +108,7 @@ class KilledServer:
 
 
 def main() -> None:
-    args = _arguments()
+    args = command_line(__doc__, model="smollm2", times=20, slots=8, clients=16).parse_args()
     flags = ("--model", args.model, "--slots", args.slots, "--max-prompt", 1024, "--prefix-store", 0)
     with serving(*flags) as process:
         server = KilledServer(process)
@@ -128,22 +124,23 @@ def main() -> None:
         killed = list(server.ended)
         with server.load(args.clients):
             time.sleep(STEADY)
-            at = server.drain()
-    drained = running_at(at, server.ended)
-    affected = [running_at(kill.at, killed) for kill in kills]
-    found = figure(kills, affected, killed, files) | drain_figure(drained)
-    keep("kill", vars(args), [found], table(("", "found"), [(name, f"{value:.4g}") for name, value in found.items()]))
+            terminated = server.drain()
+    drained = running_at(terminated, server.ended)
+    affected = [running_at(kill.time, killed) for kill in kills]
+    figures = figure(kills, affected, killed, files) | drain_figure(drained)
+    rows = [(name, f"{value:.4g}") for name, value in figures.items()]
+    keep("kill", vars(args), [figures], table(("", "found"), rows))
     if failures := [*wrong(kills, affected, killed), *wrong_drain(drained)]:
         sys.exit("\n".join(failures))
 
 
-def running_at(at: float, ended: Sequence[Ended]) -> list[Ended]:
+def running_at(signalled: float, ended: Sequence[Ended]) -> list[Ended]:
     """Return the requests that a signal may have met, without those that were refused."""
-    return [one for one in ended if one.began < at < one.ended and one.outcome != "refused"]
+    return [request for request in ended if request.began < signalled < request.ended and request.outcome != "refused"]
 
 
 def drain_figure(drained: Sequence[Ended]) -> dict[str, float]:
-    lost = sum(one.outcome != "finished" for one in drained)
+    lost = sum(request.outcome != "finished" for request in drained)
     return {"drained_requests": len(drained) - lost, "lost_requests": lost}
 
 
@@ -157,8 +154,8 @@ def wrong_drain(drained: Sequence[Ended]) -> Iterator[str]:
 def figure(
     kills: Sequence[Kill], affected: Sequence[Sequence[Ended]], ended: Sequence[Ended], files: int
 ) -> dict[str, float]:
-    counts = Counter(one.outcome for one in ended)
-    last = [max(one.ended for one in some) - kill.at for kill, some in zip(kills, affected, strict=True) if some]
+    counts = Counter(request.outcome for request in ended)
+    last = [max(request.ended for request in met) - kill.time for kill, met in zip(kills, affected, strict=True) if met]
     return {
         "failed_requests": counts["error"],
         "cut_requests": counts["cut"],
@@ -173,14 +170,14 @@ def figure(
 
 def wrong(kills: Sequence[Kill], affected: Sequence[Sequence[Ended]], ended: Sequence[Ended]) -> Iterator[str]:
     """Yield a sentence for each thing that must not happen."""
-    counts = Counter(one.outcome for one in ended)
+    counts = Counter(request.outcome for request in ended)
     for outcome in ("cut", "hung"):
         if counts[outcome]:
             yield f"{counts[outcome]} requests: {outcome}"
-    for number, (kill, some) in enumerate(zip(kills, affected, strict=True), 1):
+    for number, (kill, met) in enumerate(zip(kills, affected, strict=True), 1):
         if kill.back_s > BACK:
             yield f"kill {number}: the service was back after {kill.back_s:.1f} s, not within {BACK:g} s"
-        if not any(one.outcome == "error" for one in some):
+        if not any(request.outcome == "error" for request in met):
             yield f"kill {number} met no request; it shows nothing"
 
 
@@ -218,15 +215,6 @@ def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the server was not back after {seconds:g} s")
         time.sleep(0.05)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--clients", type=int, default=16)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

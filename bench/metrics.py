@@ -15,7 +15,7 @@ class Metric(NamedTuple):
 
 SECONDS, BYTES, RATIO, SHARE = Metric("s"), Metric("B", "once"), Metric("ratio"), Metric("share", "mean")
 LATE, LARGEST = Metric("s", "p99"), Metric("B", "max")
-COUNTED = Metric("requests", "once")
+COUNTED, FASTEST = Metric("requests", "once"), Metric("s", "min")
 
 METRICS: Mapping[str, Metric] = {
     # peers
@@ -23,7 +23,7 @@ METRICS: Mapping[str, Metric] = {
     **dict.fromkeys(("ttft_s", "step_s"), SECONDS),
     "itl_p99_s": LATE,
     **dict.fromkeys(("rss_bytes", "cache_bytes"), LARGEST),
-    "start_s": Metric("s", "min"),
+    "start_s": FASTEST,
     **dict.fromkeys(("ringkv_decodes", "ringkv_prefills"), RATIO),
     "agrees": Metric("tokens", "min"),
     # beside
@@ -31,7 +31,7 @@ METRICS: Mapping[str, Metric] = {
     **dict.fromkeys(("prefill_ratio", "step_ratio"), RATIO),
     # startup
     **dict.fromkeys(("first_s", "whole_s", "cpu_s"), SECONDS),
-    "best_s": Metric("s", "min"),
+    "best_s": FASTEST,
     # perplexity
     "bits": Metric("bits", "once"),
     "perplexity": Metric("perplexity", "mean"),
@@ -45,10 +45,7 @@ METRICS: Mapping[str, Metric] = {
     "gap_s": Metric("s", "max"),
     **dict.fromkeys(("served_s", "clients_cpu_s"), SECONDS),
     # kill, overload, traffic
-    **dict.fromkeys(
-        (*("sent_requests", "failed_requests", "cut_requests", "hung_requests", "drained_requests"), "lost_requests"),
-        COUNTED,
-    ),
+    **{f"{how}_requests": COUNTED for how in ("sent", "failed", "cut", "hung", "drained", "lost")},
     **dict.fromkeys(("error_s", "slowest_back_s"), Metric("s", "max")),
     **dict.fromkeys(("ready_s", "back_s", "chunk_s"), SECONDS),
     "more_files": Metric("open files", "once"),

@@ -9,7 +9,7 @@ refused with what the other one is refused with.
 from collections.abc import Collection, Mapping
 from itertools import combinations
 
-from bench.arguments import command_line, report
+from bench.arguments import command_line
 from ringkv.base.cannot import CANNOT, INSTEAD, Feature
 
 Features = frozenset[Feature]
@@ -65,8 +65,11 @@ def exclude(*features: Feature) -> bool:
 
 def pairs() -> list[tuple[Feature, Feature]]:
     """Return all pairs that somebody can ask for."""
-    every = combinations(INSTEAD, 2)
-    return [(first, second) for first, second in every if not exclude(first, second) and not _is_needed(first, second)]
+    return [
+        (first, second)
+        for first, second in combinations(INSTEAD, 2)
+        if not exclude(first, second) and second not in NEEDS.get(first, ()) and first not in NEEDS.get(second, ())
+    ]
 
 
 def refusal(features: Collection[Feature], refused: Collection[Features] = tuple(CANNOT)) -> Features | None:
@@ -77,11 +80,6 @@ def refusal(features: Collection[Feature], refused: Collection[Features] = tuple
 def working(refused: Collection[Features]) -> int:
     """Return the number of pairs that work."""
     return sum(refusal(pair, refused) is None for pair in pairs())
-
-
-def before() -> list[Features]:
-    """Return what was refused at COMMIT."""
-    return [*CANNOT, *map(frozenset, NO_LONGER_REFUSED)]
 
 
 def table() -> str:
@@ -98,17 +96,14 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def _is_needed(first: Feature, second: Feature) -> bool:
-    return second in NEEDS.get(first, ()) or first in NEEDS.get(second, ())
-
-
 def main() -> None:
     command_line(__doc__, "python -m bench.pairs").parse_args()
     count, removed = len(pairs()), sum(map(len, REMOVED.values()))
-    refused = count - working(before())
-    report(
+    refused = count - working([*CANNOT, *map(frozenset, NO_LONGER_REFUSED)])
+    work = working(tuple(CANNOT))
+    print(
         f"{COMMIT} refused {refused + removed} pairs: {refused} of features that stay, {removed} of removed settings. "
-        f"Now {count - working(tuple(CANNOT))} pairs are refused, and {working(tuple(CANNOT))} of {count} work."
+        f"Now {count - work} pairs are refused, and {work} of {count} work."
     )
 
 

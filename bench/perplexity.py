@@ -11,9 +11,9 @@ A model that was pulled as a low-bit GGUF is already rounded: 4-bit types that r
 here than they would on the original weights. The table names the file's types.
 """
 
-import argparse
 import json
 import subprocess
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +39,7 @@ TEXT = DATA / "text" / "wikitext-2_test.txt"
 WINDOW = 2048  # tokens
 SCORED = 128  # rows of logits in memory at a time
 SIXTEEN = ("bf16", "f16")
+EXPORTED = "openvino_model.bin"  # the weights in a folder that optimum-intel exports
 OURS: Mapping[str, Options] = {
     "bf16": Options(weights="bf16"),
     "int8": Options(weights="int8"),
@@ -61,7 +62,14 @@ class WeightsFigure:
 
 
 def main() -> None:
-    args = _arguments()
+    parser = command_line(__doc__)
+    parser.add_argument("--model", nargs="+", default=["smollm2"])
+    parser.add_argument("--tokens", type=int, help="score this many tokens from the text's beginning (all)")
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--ours", nargs="*", choices=OURS, default=list(OURS))
+    parser.add_argument("--theirs", nargs="*", choices=PEERS, default=list(PEERS), help="other engines (all)")
+    args = parser.parse_args()
     if not args.text.is_file():
         raise SystemExit(f"{args.text} does not exist; pass a text file with --text")
     figures = [figure for model in args.model for figure in measure(model, args)]
@@ -70,11 +78,11 @@ def main() -> None:
     keep("perplexity", workload, [asdict(figure) for figure in figures], shown(figures))
 
 
-def measure(model: str, args: argparse.Namespace) -> Iterator[WeightsFigure]:
+def measure(model: str, args: Namespace) -> Iterator[WeightsFigure]:
     """Measure our weight dtypes, then the other engines'."""
     text = windows(model, args.text, args.tokens)
     count = Shape.of(load_config(locate(model)), model).parameters
-    sixteen: dict[str, float] = {}
+    at_16_bits: dict[str, float] = {}
     runs = [("ringkv", dtype) for dtype in args.ours]
     runs += [(engine, dtype) for engine in args.theirs for dtype in PEERS[engine].weights]
     for engine, weights in runs:
@@ -82,8 +90,8 @@ def measure(model: str, args: argparse.Namespace) -> Iterator[WeightsFigure]:
         size, losses = SIDES[engine](model, weights, text, args.threads)
         perplexity = exp(fmean(losses))
         if weights in SIXTEEN:
-            sixteen[engine] = perplexity
-        over = perplexity / sixteen[engine] - 1 if engine in sixteen else None
+            at_16_bits[engine] = perplexity
+        over = perplexity / at_16_bits[engine] - 1 if engine in at_16_bits else None
         yield WeightsFigure(model, engine, weights, 8 * size / count, perplexity, over)
 
 
@@ -150,15 +158,11 @@ def _gguf_bytes(path: Path) -> int:
     return sum(int(tensor.n_bytes) for tensor in GGUFReader(path).tensors)
 
 
-def _exported_bytes(folder: Path) -> int:
-    return (folder / "openvino_model.bin").stat().st_size
-
-
 PEERS: Mapping[str, Peer] = {
-    one.name: one
-    for one in (
+    peer.name: peer
+    for peer in (
         Peer("llama.cpp", "gguf", ("bf16", "q8_0", "q4_1", "q4_0"), _gguf_bytes),
-        Peer("openvino", "openvino", ("f16", "int8", "int4"), _exported_bytes),
+        Peer("openvino", "openvino", ("f16", "int8", "int4"), lambda path: (path / EXPORTED).stat().st_size),
     )
 }
 SIDES: dict[str, Any] = {"ringkv": ours, **PEERS}
@@ -168,35 +172,22 @@ def _types(model: str) -> str:
     """Return the types of the matrices in the GGUF that a model was converted from."""
     from gguf import GGUFReader
 
-    kinds = Counter(tensor.tensor_type.name for tensor in GGUFReader(pull(model)).tensors if len(tensor.shape) > 1)
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    types = Counter(tensor.tensor_type.name for tensor in GGUFReader(pull(model)).tensors if len(tensor.shape) > 1)
+    return ", ".join(f"{count} {name}" for name, count in types.most_common())
 
 
 def shown(figures: Sequence[WeightsFigure]) -> str:
     head = ("model, engine and weights", "bits per parameter", "perplexity", "over its own 16 bits")
-    return table(
-        head,
-        [
-            (
-                f"{one.model}, {one.engine} {one.weights}",
-                f"{one.bits:.2f}",
-                f"{one.perplexity:.3f}",
-                "" if one.over_16_bits is None else f"{one.over_16_bits:+.2%}",
-            )
-            for one in figures
-        ],
-    )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", nargs="+", default=["smollm2"])
-    parser.add_argument("--tokens", type=int, help="score this many tokens from the text's beginning (all)")
-    parser.add_argument("--text", type=Path, default=TEXT)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--ours", nargs="*", choices=OURS, default=list(OURS))
-    parser.add_argument("--theirs", nargs="*", choices=PEERS, default=list(PEERS), help="other engines (all)")
-    return parser.parse_args()
+    rows = [
+        (
+            f"{figure.model}, {figure.engine} {figure.weights}",
+            f"{figure.bits:.2f}",
+            f"{figure.perplexity:.3f}",
+            "" if figure.over_16_bits is None else f"{figure.over_16_bits:+.2%}",
+        )
+        for figure in figures
+    ]
+    return table(head, rows)
 
 
 if __name__ == "__main__":

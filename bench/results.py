@@ -18,6 +18,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,7 +58,8 @@ def keep(
     """Print a benchmark's table and append its figures. `device` is the name of a machine other than this CPU."""
     about = provenance(device)
     append(path, rows(bench, workload, figures, about))
-    settings = ", ".join(f"{name} {_as_text(value)}" for name, value in workload.items())
+    texts = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in workload.items()}
+    settings = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in texts.items())
     print(f"\n{shown}\n\n{settings}. {about['processor']}; {about['versions']}; commit {about['commit']}.")
 
 
@@ -82,10 +84,10 @@ def fields_of(cell: Any) -> ResultRow:
     return {name: value for name, value in asdict(cell).items() if value not in (None, "")}
 
 
-def cells_of(kind: type[Cell], figures: Iterable[Figure]) -> list[Cell]:
-    """Return cells from figures of the table; fields unknown to this version are dropped."""
-    known = {field.name for field in fields(kind)}
-    return [kind(**{name: value for name, value in figure.items() if name in known}) for figure in figures]
+def cells_of(cell: type[Cell], figures: Iterable[Figure]) -> list[Cell]:
+    """Return cells, or other dataclasses, from figures of the table. Fields that they do not have are dropped."""
+    known = {field.name for field in fields(cell)}
+    return [cell(**{name: value for name, value in figure.items() if name in known}) for figure in figures]
 
 
 def append(path: Path, new: Iterable[ResultRow]) -> None:
@@ -120,13 +122,14 @@ def figures(table: Iterable[ResultRow], bench: str, **columns: Any) -> list[Resu
 
     columns: values that the rows must have.
     """
-    found: dict[tuple[Any, ...], ResultRow] = {}
+    cases: dict[tuple[Any, ...], ResultRow] = {}
     for row in table:
-        if row["bench"] == bench and all(row.get(name) == value for name, value in columns.items()):
-            figure = found.setdefault((*_run(row), _case(row) - {("metric", row["metric"])}), _without_measure(row))
+        if row["bench"] == bench and columns.items() <= row.items():
+            about = {name: value for name, value in row.items() if name not in MEASURED}
+            figure = cases.setdefault((*_run(row), _case(row) - {("metric", row["metric"])}), about)
             if row["metric"]:
                 figure[row["metric"]] = row["value"]
-    return list(found.values())
+    return list(cases.values())
 
 
 def newest(figures: Sequence[ResultRow], *columns: str) -> list[ResultRow]:
@@ -134,11 +137,8 @@ def newest(figures: Sequence[ResultRow], *columns: str) -> list[ResultRow]:
 
     `latest` keeps an older run whose workload differs in any setting, such as the number of tokens.
     """
-
-    def key(figure: ResultRow) -> tuple[Any, ...]:
-        return tuple(figure[name] for name in columns)
-
-    runs: dict[tuple[Any, ...], str] = {}
+    key = itemgetter(*columns)
+    runs: dict[Any, str] = {}
     for figure in figures:
         runs[key(figure)] = max(runs.get(key(figure), ""), figure["run"])
     return [figure for figure in figures if figure["run"] == runs[key(figure)]]
@@ -158,22 +158,23 @@ def provenance(device: str | None = None) -> ResultRow:
 
 def machine() -> str:
     """Return the kind of this processor: its maker, and the fastest of `UNITS` that it has."""
-    maker = MAKERS.get(processor.cpuinfo().get("vendor_id", ""), "other")
-    unit = next((unit for unit in UNITS if unit in processor.instructions()), "plain")
-    return f"{maker}-{unit}"
+    return f"{MAKERS.get(processor.cpuinfo().get('vendor_id', ''), 'other')}-{_unit('plain')}"
 
 
 def described() -> str:
     """Return processor name, family, matrix instructions and threads. One name may cover several families."""
     family = f" (family {processor.cpuinfo()['cpu family']})" if "cpu family" in processor.cpuinfo() else ""
-    unit = next((unit for unit in UNITS if unit in processor.instructions()), torch.backends.cpu.get_cpu_capability())
+    unit = _unit(torch.backends.cpu.get_cpu_capability())
     return f"{processor.name()}{family}, {unit}, {torch.get_num_threads()} threads"
+
+
+def _unit(other: str) -> str:
+    return next((unit for unit in UNITS if unit in processor.instructions()), other)
 
 
 def commit() -> str:
     """Return the checked-out commit, with a "+" if src or the benchmarks have uncommitted changes."""
-    measured = ("src", "bench/*.py")
-    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", *measured) else "")
+    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "src", "bench/*.py") else "")
 
 
 def children_seconds() -> float:
@@ -198,10 +199,6 @@ def _case(row: ResultRow) -> frozenset[tuple[str, Any]]:
     return frozenset((name, value) for name, value in row.items() if name not in (*ABOUT, *MEASURED[1:]))
 
 
-def _without_measure(row: ResultRow) -> ResultRow:
-    return {name: value for name, value in row.items() if name not in MEASURED}
-
-
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and value != ""
 
@@ -211,7 +208,3 @@ def _rounded(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return int(value) if value.is_integer() else float(f"{value:.{DIGITS}g}")
-
-
-def _as_text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -4,7 +4,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
@@ -50,3 +51,11 @@ def serving(*flags: object, ringkv: Path = RINGKV, **process: Any) -> Iterator[S
             late.cancel()
     if server.returncode:
         raise RuntimeError(f"the server's exit status is {server.returncode}")
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, timeout: float = 60.0) -> tuple[int, bytes]:
+    """Send a request, with JSON if it has a body, on a connection of its own. Return the status and the content."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        response = connection.getresponse()
+        return response.status, response.read()

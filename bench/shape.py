@@ -22,11 +22,9 @@ files of a setting    the same for each field of a class that begins with `kv_`:
 CPU minutes           user and system time of a command with all its children, as recorded by --time
 """
 
-import argparse
 import ast
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -35,9 +33,10 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.arguments import command_line
-from bench.beside import checked_out
+from bench.beside import checked_out, of_tree
 from bench.data import REPOSITORY
 from bench.results import RESULTS, children_seconds, commit, described, table
 
@@ -55,10 +54,15 @@ print(*sorted(name.removeprefix("ringkv::") for name in schemas if name.startswi
 
 Modules = Mapping[str, ast.Module]  # by dotted name
 Imports = Mapping[str, set[str]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def main() -> None:
-    args = _arguments()
+    parser = command_line(__doc__)
+    parser.add_argument("--commit", help="an earlier commit, as a column before this tree's")
+    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
+    parser.add_argument("--time", metavar="COMMAND", help="run a command and record its CPU and wall minutes")
+    args = parser.parse_args()
     if args.time:
         sys.exit(record(args.time, TIMES))
     columns = {"now": shape(REPOSITORY, tracked(REPOSITORY)) | minutes(TIMES)}
@@ -78,13 +82,14 @@ def shape(root: Path, files: Iterable[Path]) -> dict[str, float | str]:
     modules = {_dotted(name): ast.parse(text) for name, text in code.items() if name.endswith(".py")}
     edges = imports(modules)
     operators = declared(root)
-    refusals = list(raises(modules.values(), "InvalidRequest"))
+    raised = (node.exc for node in nodes(modules.values(), ast.Raise) if isinstance(node.exc, ast.Call))
+    refusals = [call for call in raised if ast.unparse(call.func) == "InvalidRequest"]
     mentions = {name: words(name, text) for name, text in code.items()}
     return {
         "operators": len(operators),
         "decode attention operators": len([name for name in operators if name.startswith(DECODE)]),
         "body classes": len(derived(modules, "ringkv.cache", "Body")),
-        "long signatures": sum(map(is_long, functions(modules.values()))),
+        "long signatures": sum(map(is_long, nodes(modules.values(), ast.FunctionDef, ast.AsyncFunctionDef))),
         "refusals": len(refusals),
         "refusals, not implemented": len([call for call in refusals if "not implemented" in ast.unparse(call)]),
         "not implemented, in any text": sum(text.count("not implemented") for text in code.values()),
@@ -100,42 +105,31 @@ def shape(root: Path, files: Iterable[Path]) -> dict[str, float | str]:
 
 def declared(root: Path) -> list[str]:
     """Return the names of the operators that a tree's library declares."""
-    environment = os.environ | {"PYTHONPATH": str(root / "src")}
-    listed = subprocess.run(
-        [sys.executable, "-c", NAMES], env=environment, cwd=root, capture_output=True, text=True, check=True
-    )
-    return listed.stdout.split()
+    command = [sys.executable, "-c", NAMES]
+    return subprocess.run(command, capture_output=True, text=True, check=True, **of_tree(root)).stdout.split()
+
+
+def nodes(trees: Iterable[ast.Module], *classes: type[ast.AST]) -> Iterator[Any]:
+    """Yield all nodes of these classes."""
+    return (node for tree in trees for node in ast.walk(tree) if isinstance(node, classes))
 
 
 def derived(modules: Modules, package: str, base: str) -> set[str]:
     """Return a package's classes that have this name or derive from one that does."""
-    trees = [tree for name, tree in modules.items() if name.startswith(package)]
-    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    found = {node.name for node in classes if node.name == base}
-    while more := {node.name for node in classes if found & set(map(ast.unparse, node.bases))} - found:
-        found |= more
-    return found
+    classes = list(nodes([tree for name, tree in modules.items() if name.startswith(package)], ast.ClassDef))
+    names = {node.name for node in classes if node.name == base}
+    while more := {node.name for node in classes if names & set(map(ast.unparse, node.bases))} - names:
+        names |= more
+    return names
 
 
-def functions(trees: Iterable[ast.Module]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield all functions and methods, except Triton kernels."""
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _is_kernel(node):
-            yield node
-
-
-def is_long(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def is_long(function: Function) -> bool:
+    """Whether a function that is no Triton kernel has too many parameters."""
     given = function.args
-    named = [parameter.arg for parameter in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    rest = len([parameter for parameter in (given.vararg, given.kwarg) if parameter])
-    return len([name for name in named if name not in ("self", "cls")]) + rest > PARAMETERS
-
-
-def raises(trees: Iterable[ast.Module], error: str) -> Iterator[ast.Call]:
-    """Yield what is raised, for every `raise` of a call of this error."""
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == error:
-            yield node.exc
+    parameters = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
+    names = [parameter.arg for parameter in parameters if parameter]
+    is_kernel = any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+    return not is_kernel and len([name for name in names if name not in ("self", "cls")]) > PARAMETERS
 
 
 def imports(modules: Modules) -> Imports:
@@ -161,18 +155,14 @@ def circles(edges: Imports) -> list[set[str]]:
 
 
 def small_private(code: Mapping[str, str], edges: Imports) -> list[str]:
-    small = [name for name, text in code.items() if name.endswith(".py") and text.count("\n") < SMALL]
-    found = []
-    for name in small:
-        importers = [importer for importer, targets in edges.items() if _dotted(name) in targets]
-        if [_folder(importer) for importer in importers] == [_folder(_dotted(name))]:
-            found.append(name)
-    return found
+    small = [_dotted(name) for name, text in code.items() if name.endswith(".py") and text.count("\n") < SMALL]
+    importers = {name: [_folder(importer) for importer, targets in edges.items() if name in targets] for name in small}
+    return [name for name in small if importers[name] == [_folder(name)]]
 
 
 def settings(trees: Iterable[ast.Module]) -> set[str]:
     """Return the names of annotated fields of classes that begin with `kv_`."""
-    bodies = (node.body for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    bodies = (node.body for node in nodes(trees, ast.ClassDef))
     fields = (line.target for body in bodies for line in body if isinstance(line, ast.AnnAssign))
     return {field.id for field in fields if isinstance(field, ast.Name) and field.id.startswith("kv_")}
 
@@ -248,10 +238,6 @@ def _lines(texts: Mapping[str, str], folder: str) -> int:
     return sum(text.count("\n") for name, text in texts.items() if name.startswith(folder) and name.endswith(".py"))
 
 
-def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list)
-
-
 def _dotted(name: str) -> str:
     return name.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
@@ -264,14 +250,6 @@ def _table(columns: Mapping[str, Mapping[str, float | str]]) -> str:
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [(name, *(str(column.get(name, "-")) for column in columns.values())) for name in names]
     return table(("", *columns), rows)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--commit", help="an earlier commit, as a column before this tree's")
-    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
-    parser.add_argument("--time", metavar="COMMAND", help="run a command and record its CPU and wall minutes")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

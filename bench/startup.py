@@ -5,13 +5,12 @@
 A warm-up run, not counted, pulls the model and compiles its graphs if that has not been done.
 """
 
-import argparse
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.arguments import command_line
 from bench.results import children_seconds, keep, table
@@ -19,6 +18,7 @@ from bench.serving import RINGKV
 
 QUESTION = "What is the capital of France?"
 FLOOR = (sys.executable, "-c", "import torch; print('imported', flush=True)")
+SHOWN = ("first_s", "best_s", "whole_s", "cpu_s")
 
 
 class CommandTimes(NamedTuple):
@@ -30,7 +30,7 @@ class CommandTimes(NamedTuple):
 
 
 def main() -> None:
-    args = _arguments()
+    args = command_line(__doc__, model="smollm2", runs=10).parse_args()
     commands = {
         "import torch": FLOOR,
         "ringkv generate": (str(RINGKV), "generate", "--model", args.model, "--max-tokens", "1", QUESTION),
@@ -41,9 +41,7 @@ def main() -> None:
         for name, command in commands.items():
             laps[name].append(run(command))
     figures = [{"command": name, **_medians(runs)} for name, runs in laps.items()]
-    rows = [
-        (str(f["command"]), *(f"{f[key]:.2f} s" for key in ("first_s", "best_s", "whole_s", "cpu_s"))) for f in figures
-    ]
+    rows = [(figure["command"], *(f"{figure[key]:.2f} s" for key in SHOWN)) for figure in figures]
     head = ("command, warm", "first output", "best of all runs", "until it ends", "processor time")
     keep("startup", vars(args), figures, table(head, rows))
 
@@ -56,22 +54,15 @@ def run(command: Sequence[str]) -> CommandTimes:
         program.stdout.read(1)
         first = time.perf_counter() - started
         out, err = program.communicate()
-    whole = time.perf_counter() - started
+    ended = time.perf_counter() - started
     if program.returncode:
         raise subprocess.CalledProcessError(program.returncode, command, out, err)
-    return CommandTimes(first, whole, children_seconds() - before)
+    return CommandTimes(first, ended, children_seconds() - before)
 
 
-def _medians(runs: Sequence[CommandTimes]) -> dict[str, float]:
-    named = {field: median(getattr(one, field) for one in runs) for field in CommandTimes._fields}
-    return named | {"best_s": min(one.first_s for one in runs)}
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--runs", type=int, default=10)
-    return parser.parse_args()
+def _medians(runs: Sequence[CommandTimes]) -> dict[str, Any]:
+    columns = zip(CommandTimes._fields, map(median, zip(*runs, strict=True)), strict=True)
+    return dict(columns) | {"best_s": min(run.first_s for run in runs)}
 
 
 if __name__ == "__main__":

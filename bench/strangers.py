@@ -17,14 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.arguments import command_line
 from bench.results import keep, table
-from bench.serving import ServingProcess, serving
+from bench.serving import ServingProcess, ask, serving
 
 BODY_BYTES, PIECE = 64 << 20, 64 << 10
 SERVERS: Mapping[str, Sequence[str]] = {"default": (), "takes them": ("--max-body", "64MiB")}
@@ -37,7 +36,7 @@ LIMIT_S = 300.0  # seconds after which strangers that have not ended are ended
 
 
 def main() -> None:
-    args = _arguments()
+    args = command_line(__doc__, model="smollm2", senders=500, bodies=64, seconds=30.0).parse_args()
     figures = [figure for name in SERVERS for figure in _measure(name, args)]
     workload = {"model": args.model, "senders": args.senders, "bodies": args.bodies, "body": BODY_BYTES}
     keep("strangers", workload, figures, _table(figures))
@@ -46,7 +45,7 @@ def main() -> None:
 def _measure(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield a figure for each kind of request without strangers, and then with them."""
     with serving("--model", args.model, "--slots", 2, "--graphs", "off", *SERVERS[name]) as server:
-        _ask(server.port, *KINDS["completion"])  # warms up
+        _seconds(server.port, *KINDS["completion"])  # warms up
         yield from _watched(server, {"server": name, "strangers": "none"}, 0, 0, 3)
         yield from _watched(server, {"server": name, "strangers": "all"}, args.senders, args.bodies, args.seconds)
 
@@ -60,7 +59,7 @@ def _watched(
         strangers = pool.submit(_attack, server.port, senders, bodies, seconds)
         while not strangers.done():
             for kind, request in KINDS.items():
-                taken[kind].append(_ask(server.port, *request))
+                taken[kind].append(_seconds(server.port, *request))
     for kind, times in taken.items():
         sizes = {"rss_bytes": _peak_bytes(server.pid), **strangers.result()}
         yield {**case, "request": kind, "seconds": median(times), "slowest_s": max(times), **sizes}
@@ -72,15 +71,11 @@ def _peak_bytes(pid: int) -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
-def _ask(port: int, method: str, path: str, body: bytes | None) -> float:
-    """Return the seconds of one request on a connection of its own."""
+def _seconds(port: int, method: str, path: str, body: bytes | None) -> float:
+    """Return the seconds of a request on a connection of its own."""
     started = time.perf_counter()
-    connection = HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-    with connection.getresponse() as response:
-        content = response.read()
-        assert response.status == 200, content
-    connection.close()
+    status, content = ask(port, method, path, body)
+    assert status == 200, content
     return time.perf_counter() - started
 
 
@@ -98,7 +93,7 @@ async def _all(port: int, senders: int, bodies: int, seconds: float) -> dict[str
     *statuses, _ = await asyncio.gather(*(_send_body(port) for _ in range(bodies)), asyncio.sleep(seconds))
     for task in slow:
         task.cancel()
-    counted = Counter("served" if one == 200 else "refused" if one else "cut" for one in statuses)
+    counted = Counter("served" if status == 200 else "refused" if status else "cut" for status in statuses)
     return {f"bodies_{how}": counted[how] for how in ("served", "refused", "cut")}
 
 
@@ -137,26 +132,17 @@ async def _send_body(port: int) -> int:
 def _table(figures: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
-            f"{one['server']}, {one['strangers']}",
-            one["request"],
-            f"{1e3 * one['seconds']:.0f} ms",
-            f"{1e3 * one['slowest_s']:.0f} ms",
-            f"{one['rss_bytes'] / 1e6:,.0f} MB",
-            f"{one['bodies_served']} / {one['bodies_refused']} / {one['bodies_cut']}",
+            f"{figure['server']}, {figure['strangers']}",
+            figure["request"],
+            f"{1e3 * figure['seconds']:.0f} ms",
+            f"{1e3 * figure['slowest_s']:.0f} ms",
+            f"{figure['rss_bytes'] / 1e6:,.0f} MB",
+            f"{figure['bodies_served']} / {figure['bodies_refused']} / {figure['bodies_cut']}",
         )
-        for one in figures
+        for figure in figures
     ]
     head = ("server, strangers", "others' request", "median", "slowest", "memory of HTTP", "bodies served/refused/cut")
     return table(head, rows)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--senders", type=int, default=500)
-    parser.add_argument("--bodies", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=30)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -37,13 +37,10 @@ OTHER_LATER_TASKS = (
     *("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_3", "niah_multiquery"),
     *("cwe", "fwe", "qa_1", "qa_2"),
 )
+CODED = ("slots", "reading", "code", "chains")  # studies of formats
 LOOKED_UP = ("registers", "dictionary_75", "dictionary_140")
 OPTIONS_OF: Mapping[str, Mapping[str, Any]] = {  # of engines, by study
-    **{
-        f"{name}-{form}-qwen": {"kv_format": form}
-        for name in ("slots", "reading", "code", "chains")
-        for form in FORMATS
-    },
+    **{f"{name}-{form}-qwen": {"kv_format": form} for name in CODED for form in FORMATS},
     **{f"workspace-{name}qwen": {"prefill_workspace": 4096} for name in ("", "passkey-")},
     **{name: {"kv_page": 16} for name in ("lookups-16-qwen", "pages-16-longbench-qwen", "dropped-qwen")},
 }
@@ -59,11 +56,6 @@ def divided() -> list[Cell]:
     by_heads = (replace(choice, heads=heads) for choice in (OURS, KEYDIFF) for heads in ("equal", "global"))
     zips = (KVChoice(select=KVzip(), heads=heads) for heads in DIVIDED)
     return crossed(("2x",), *by_heads, KVChoice(heads="profile"), *zips)
-
-
-def divided_at_a_quarter() -> list[Cell]:
-    """Return a quarter of the prompt by how heads divide it."""
-    return crossed(("4x",), *(KVChoice(heads=heads) for heads in DIVIDED))
 
 
 def _next(tasks: Sequence[str], cells: Sequence[Cell], length: int, count: int, seed: int) -> Study:
@@ -118,7 +110,7 @@ STUDIES: Mapping[str, Study] = {
     "inside-qwen": Study(QWEN, LATER_TASKS, crossed(("4x",), OURS, PAGED), (4096,), count=10, seed=7),
     "pages-longbench-qwen": _longbench(crossed(("4x",), OURS, PAGED)),
     "pages-16-longbench-qwen": _longbench([Cell(PAGED, "4x")]),
-    "heads-longbench-qwen": _longbench(divided_at_a_quarter()),
+    "heads-longbench-qwen": _longbench(crossed(("4x",), *(KVChoice(heads=heads) for heads in DIVIDED))),
     "heads-qwen": Study(QWEN, LATER_TASKS, divided(), (4096,), ("after",), count=4, seed=4),
     "workspace-qwen": _longbench([Cell(OURS, "4x")]),
     "workspace-passkey-qwen": Study(

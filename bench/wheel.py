@@ -9,7 +9,6 @@ and everything is compiled: minutes for each Python, and gigabytes if pip finds 
 folders are temporary.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -17,14 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.arguments import command_line
 from bench.results import table
-from bench.serving import serving
+from bench.serving import ask, serving
 from ringkv.machine.interrupts import exit_on_sigterm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,7 +77,9 @@ class Installed(NamedTuple):
 
 
 def main() -> None:
-    args = _arguments()
+    parser = command_line(__doc__)
+    parser.add_argument("--python", type=Path, nargs="+", default=[], metavar="PATH", help="interpreters to use")
+    args = parser.parse_args()
     exit_on_sigterm()  # so that the temporary folders go
     pythons = [path.absolute() for path in args.python] or list(interpreters(VERSIONS))
     if not pythons:
@@ -103,7 +103,7 @@ def interpreters(versions: Sequence[str], home: Path | None = None) -> Iterator[
     for version in versions:
         on_path = (shutil.which(f"python{version}", path=folder) for folder in os.get_exec_path())
         in_pyenv = sorted((home or Path.home()).glob(f".pyenv/versions/{version}.*/bin/python"))
-        candidates = [*(Path(found) for found in on_path if found), *in_pyenv]
+        candidates = [*map(Path, filter(None, on_path)), *in_pyenv]
         yield from [path for path in candidates if _version(path) == version][:1]
 
 
@@ -133,9 +133,11 @@ def check(python: Path, wheel: Path) -> Row:
         doctor = json.loads(made.run(made.ringkv, "doctor", "--json"))
         return Row(
             python=doctor["python"],
-            torch=_package(doctor, "torch"),
+            torch=_named(doctor["packages"], "name", "torch")["version"],
             install=f"{install_s:.0f} s",
-            doctor=", ".join(f"{name} {_choice(doctor, name)}" for name in ("kernels", "graphs")),
+            doctor=", ".join(
+                f"{name} {_named(doctor['choices'], 'what', name)['value']}" for name in ("kernels", "graphs")
+            ),
             generate=f"{_seconds(lambda: _generate(made)):.0f} s",
             serve=f"{_seconds(lambda: _serve(made)):.0f} s",
         )
@@ -147,39 +149,27 @@ def _install(made: Installed, python: Path, wheel: Path) -> None:
     made.run(*pip, "--constraint", ROOT / "constraints.txt", wheel)
 
 
-def _package(doctor: Mapping[str, list[dict[str, str]]], name: str) -> str:
-    return next(package["version"] for package in doctor["packages"] if package["name"] == name)
-
-
-def _choice(doctor: Mapping[str, list[dict[str, str]]], what: str) -> str:
-    return next(choice["value"] for choice in doctor["choices"] if choice["what"] == what)
+def _named(entries: Sequence[dict[str, str]], key: str, name: str) -> dict[str, str]:
+    return next(entry for entry in entries if entry[key] == name)
 
 
 def _generate(made: Installed) -> None:
-    answer = made.run(made.ringkv, "generate", "--max-tokens", "16", QUESTION)
-    _expect(ANSWER in answer, "generate", answer)
+    _expect_answer("generate", made.run(made.ringkv, "generate", "--max-tokens", "16", QUESTION))
 
 
 def _serve(made: Installed) -> None:
     """Start a server, send it a chat request over HTTP, and stop it."""
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "temperature": 0}
     try:
         with serving("--slots", 1, ringkv=made.ringkv, cwd=made.home, env=made.environment) as server:
-            answer = _chat(server.port)
+            _, answer = ask(server.port, "POST", "/v1/chat/completions", json.dumps(body).encode())
     except RuntimeError as error:
         raise WheelFailed(f"serve: {error}") from error
-    _expect(ANSWER in answer, "serve", answer)
+    _expect_answer("serve", answer.decode())
 
 
-def _chat(port: int) -> str:
-    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16, "temperature": 0}
-    connection = HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    with connection.getresponse() as response:
-        return response.read().decode()
-
-
-def _expect(holds: bool, step: str, output: str) -> None:
-    if not holds:
+def _expect_answer(step: str, output: str) -> None:
+    if ANSWER not in output:
         raise WheelFailed(f"{step} was wrong:\n{_last_lines(output)}")
 
 
@@ -203,12 +193,6 @@ def _seconds(step: Callable[[], None]) -> float:
     began = time.monotonic()
     step()
     return time.monotonic() - began
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--python", type=Path, nargs="+", default=[], metavar="PATH", help="interpreters to use")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

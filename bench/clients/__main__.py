@@ -8,14 +8,13 @@ The first run installs the clients in their own environments under ringkv's cach
 appended to bench/results/measurements.jsonl. The exit status is 1 if any check failed.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.arguments import command_line, names_of
+from bench.arguments import command_line, names_of, report
 from bench.clients import checks, lm_eval
 from bench.clients.checks import Check
 from bench.clients.surroundings import REQUIREMENTS, Server, with_template
@@ -23,6 +22,7 @@ from bench.data import DATA
 from bench.peers.install import REQUIREMENTS as PEERS
 from bench.results import TABLE, append, provenance, rows
 from bench.serving import serving
+from bench.traffic.traces import FILES
 from ringkv.residency.locate import locate
 
 SLOTS, BUDGET = 8, 2048
@@ -30,7 +30,10 @@ FLAGS = ("--slots", f"{SLOTS}", "--kv-budget", f"{BUDGET}")
 
 
 def main() -> None:
-    args = _arguments()
+    parser = command_line(__doc__, model="smollm2")
+    parser.add_argument("--only", type=names_of(CLIENTS, "client"), default=tuple(CLIENTS), help=", ".join(CLIENTS))
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with text/ and traces/")
+    args = parser.parse_args()
     sys.exit(not run(args.model, args.only, args.data))
 
 
@@ -42,9 +45,9 @@ def run(model: str, only: Collection[str], data: Path) -> bool:
         with _server(model, template) as server:
             for name, client in clients.items():
                 if client.template == template:
-                    found = _run_checks(name, client.run(server, data))
-                    _keep(name, model, template, found)
-                    passed &= all(check.ok for check in found)
+                    done = _run_checks(name, client.run(server, data))
+                    _keep(name, model, template, done)
+                    passed &= all(check.ok for check in done)
     return passed
 
 
@@ -57,11 +60,11 @@ def _server(model: str, template: str) -> Iterator[Server]:
 
 
 def _run_checks(name: str, running: Iterator[Check]) -> list[Check]:
-    found = []
+    done = []
     for check in running:
-        print(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.detail}", flush=True)
-        found.append(check)
-    return found
+        report(f"{name}: {'passed' if check.ok else 'FAILED'}: {check.what}: {check.detail}")
+        done.append(check)
+    return done
 
 
 class Client(NamedTuple):
@@ -76,20 +79,18 @@ CLIENTS: Mapping[str, Client] = {
     "openai-llama-3": Client(lambda server, _: checks.openai(server, "llama_3"), "llama_3"),
     "openai-thinking": Client(lambda server, _: checks.openai(server, "thinking"), "thinking"),
     "lm-eval": Client(lambda server, data: lm_eval.checks(server, data / "text" / "wikitext-2_test.txt")),
-    "guidellm": Client(
-        lambda server, data: checks.guidellm(server, data / "traces" / "azure2023_conv_first600s.jsonl")
-    ),
+    "guidellm": Client(lambda server, data: checks.guidellm(server, data / "traces" / FILES["azure-conv"])),
     "aiperf": Client(lambda server, _: checks.aiperf(server)),
     "vllm": Client(lambda server, _: checks.vllm(server)),
     "schemathesis": Client(lambda server, _: checks.schemathesis(server)),
 }
 
 
-def _keep(name: str, model: str, template: str, found: Sequence[Check], path: Path = TABLE) -> None:
+def _keep(name: str, model: str, template: str, done: Sequence[Check], path: Path = TABLE) -> None:
     versions = _versions()
     figures = [
         {"check": what, "passed": int(ok), "said": detail, "package": f"{client} {versions.get(client, '')}"}
-        for client, what, ok, detail in found
+        for client, what, ok, detail in done
     ]
     workload = {"client": name, "model": model, "slots": SLOTS, "budget": BUDGET, "template": template}
     append(path, rows("clients", workload, figures, provenance()))
@@ -100,14 +101,6 @@ def _versions() -> Mapping[str, str]:
     files = (*sorted(REQUIREMENTS.glob("*.txt")), PEERS / "vllm.txt")
     pinned = (line.split("==") for file in files for line in file.read_text().split() if "==" in line)
     return {package.partition("[")[0]: version for package, version in pinned}
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--only", type=names_of(CLIENTS, "client"), default=tuple(CLIENTS), help=", ".join(CLIENTS))
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with text/ and traces/")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

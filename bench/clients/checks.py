@@ -91,7 +91,7 @@ def _guidellm(server: Server, folder: Path, what: str, profile: str, data: str, 
     ran = client([*command, *(["--constraint", constraint] if constraint else [])], seconds=300)
     if ran.code or not report.is_file():
         return Check("guidellm", what, False, ran.last)
-    counts = [one["metrics"]["request_totals"] for one in json.loads(report.read_text())["benchmarks"]]
+    counts = [run["metrics"]["request_totals"] for run in json.loads(report.read_text())["benchmarks"]]
     done, failed = (sum(count[key] for count in counts) for key in ("successful", "errored"))
     return Check("guidellm", what, bool(done) and not failed, f"{done} requests, {failed} failed")
 

@@ -15,7 +15,7 @@ from ringkv.plan.resolve import resolve
 from ringkv.text.tokenizer import Tokenizer
 
 WINDOWS, CONTEXT, CONTINUATION = 200, 96, 64  # words of WikiText-2 in each window
-LONGEST = 2048  # most tokens of a window
+LONGEST = 2048  # tokens of a window
 TOLERANCE = 1e-3  # nats per token
 COMMON = {"dataset_path": "json", "test_split": "test"}
 LIKELIHOOD = {
@@ -55,8 +55,8 @@ def _task(folder: Path, task: Mapping[str, Any], rows: Sequence[Mapping[str, str
     """Write a task and its data into the folder, so that lm-eval needs no network. JSON is valid YAML."""
     data = folder / f"{task['task']}.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    whole = {**COMMON, **task, "dataset_kwargs": {"data_files": {"test": str(data)}}}
-    (folder / f"{task['task']}.yaml").write_text(json.dumps(whole))
+    document = {**COMMON, **task, "dataset_kwargs": {"data_files": {"test": str(data)}}}
+    (folder / f"{task['task']}.yaml").write_text(json.dumps(document))
 
 
 def _run(server: Server, folder: Path, model: str, path: str, task: str, more: Sequence[str]) -> tuple[str, list[Any]]:
@@ -67,10 +67,10 @@ def _run(server: Server, folder: Path, model: str, path: str, task: str, more: S
     command = ["lm_eval", "run", "--model", model, "--model_args", settings, "--tasks", task]
     command += ["--include_path", str(folder)]
     ran = client([*command, "--output_path", str(to), "--log_samples", *more], seconds=500)
-    found = next(iter(to.rglob("samples_*.jsonl")), None)
-    if ran.code or found is None:
+    samples = next(iter(to.rglob("samples_*.jsonl")), None)
+    if ran.code or samples is None:
         return ran.last, []
-    return "", [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()]
+    return "", [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
 
 
 def _compared(server: Server, folder: Path, windows: Sequence[Mapping[str, str]]) -> Check:
@@ -78,7 +78,7 @@ def _compared(server: Server, folder: Path, windows: Sequence[Mapping[str, str]]
     why, samples = _run(server, folder, "local-completions", "completions", "windows", ())
     if why:
         return Check("lm-eval", what, False, why)
-    theirs = {one["doc"]["context"]: float(one["filtered_resps"][0][0]) for one in samples}
+    theirs = {sample["doc"]["context"]: float(sample["filtered_resps"][0][0]) for sample in samples}
     worst = max(
         abs(theirs[window["context"]] - ours) / count
         for window, (ours, count) in zip(windows, offline(server.tokenizer, windows), strict=True)
@@ -97,12 +97,12 @@ def offline(folder: Path, windows: Sequence[Mapping[str, str]]) -> Iterator[tupl
     for window in windows:
         context = len(tokenizer.encode(window["context"]))
         tokens = tokenizer.encode(window["context"] + window["continuation"])
-        logits = torch.cat([one.clone() for one in engine.prompt_logits(tokens)])[context - 1 : -1]
+        logits = torch.cat([rows.clone() for rows in engine.prompt_logits(tokens)])[context - 1 : -1]
         targets = torch.tensor(tokens[context:])
         yield float(logits.double().log_softmax(-1).gather(1, targets[:, None]).sum()), len(targets)
 
 
 def _written(server: Server, folder: Path, model: str, path: str, more: Sequence[str]) -> Check:
     why, samples = _run(server, folder, model, path, "sums", more)
-    answers = [one["filtered_resps"][0] for one in samples]
+    answers = [sample["filtered_resps"][0] for sample in samples]
     return Check("lm-eval", f"generation by {model}", bool(answers), why or f"{len(answers)} answers: {answers[0]!r}")

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.arguments import command_line
-from bench.device.parts import PARTS, caches
+from bench.device.parts import PARTS
 from bench.device.scale import SCALES, Scale
 from bench.journal import append_line, read_lines
 from bench.report.device import tables_of
@@ -30,7 +31,18 @@ PART_SECONDS = 150
 
 
 def main() -> int:
-    args = _arguments()
+    parser = command_line(__doc__)
+    parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of device.jsonl and of the table")
+    parser.add_argument("--seconds", type=float, default=460, help="time limit for all parts together")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PARTS",
+        help="run only these, of probe, decode, decode:8192, blocks, prefill; add them to the journal",
+    )
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    args = parser.parse_args()
     scale = SCALES["small" if args.small else "real"]
     journal = args.out / "device.jsonl"
     if args.part:
@@ -57,11 +69,10 @@ def main() -> int:
 def _plan(scale: Scale) -> Iterator[list[str]]:
     """Yield the parts by priority, each with its fallbacks."""
     yield ["probe"]
-    for policy, budget in caches(scale):
-        which = "full" if policy == "full" else str(budget)
+    for which in ("full", *scale.budgets):
         yield [f"decode:{which}/{backend}/plain" for backend in scale.backends]
     least = min(scale.budgets)
-    for which, kv_format in (*((f"{least}", one) for one in scale.formats), ("full", scale.formats[-1])):
+    for which, kv_format in (*product((least,), scale.formats), ("full", scale.formats[-1])):
         yield [f"decode:{which}/{backend}/{kv_format}" for backend in scale.backends]
     yield ["blocks"]
     yield [f"prefill:{backend}" for backend in scale.backends]
@@ -108,21 +119,6 @@ def _machine(device: torch.device) -> str | None:
         return None
     facts = torch.cuda.get_device_properties(device)
     return f"{facts.name}, {facts.multi_processor_count} multiprocessors, {facts.total_memory / 1e9:.1f} GB"
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--small", action="store_true", help="tiny shapes on the CPU")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of device.jsonl and of the table")
-    parser.add_argument("--seconds", type=float, default=460, help="time limit for all parts together")
-    parser.add_argument(
-        "--only",
-        default="",
-        metavar="PARTS",
-        help="run only these, of probe, decode, decode:8192, blocks, prefill; add them to the journal",
-    )
-    parser.add_argument("--part", help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _experts(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
     for rows in of.rows:
         x, weights = _random(scale, rows, of.hidden), torch.full((rows, of.chosen), 1 / of.chosen, device=scale.device)
         routings = [torch.rand(rows, of.count, device=scale.device).topk(of.chosen).indices for _ in range(ROUTINGS)]
-        read = sum(len(one.unique()) for one in routings) / ROUTINGS * (gate_up.nbytes + down.nbytes) / of.count
+        read = sum(len(chosen.unique()) for chosen in routings) / ROUTINGS * (gate_up.nbytes + down.nbytes) / of.count
 
         def run(
             x: torch.Tensor = x, weights: torch.Tensor = weights, routings: Sequence[torch.Tensor] = routings

@@ -113,10 +113,6 @@ def prefill(scale: Scale, write: Write, name: str) -> None:
             torch.cuda.empty_cache()
 
 
-def caches(scale: Scale) -> list[tuple[str, int]]:
-    return [("full", scale.prompt), *(("snapstream", budget) for budget in scale.budgets)]
-
-
 def planned(scale: Scale, budget: int, bandwidth: int = 1, kv_format: PlaneFormat = "plain") -> dict[str, CachePlan]:
     """Return `ringkv plan`'s rows for a full cache and this budget in free memory. Times need a bandwidth."""
     shape = Shape.of(scale.config, scale.model)

@@ -39,7 +39,13 @@ SHOWN = 2000  # characters of a finding's input
 
 
 def main() -> None:
-    args = _arguments()
+    parser = argparse.ArgumentParser(prog="bench.fuzz", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("target", nargs="?", choices=TARGETS, help="what to fuzz; without it the targets are listed")
+    parser.add_argument("--minutes", type=float, default=10.0, help="default 10")
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other inputs; default 0")
+    parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--keep", action="store_true", help="append the counts to the table of results")
+    args = parser.parse_args()
     if args.target is None:
         print("\n".join(f"{name:12} {target.about}" for name, target in TARGETS.items()))
         return
@@ -81,16 +87,6 @@ def _fuzz(args: argparse.Namespace) -> dict[str, Any]:
         "slowest_s": slowest,
         "peak_bytes": largest << 20,
     }
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.fuzz", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("target", nargs="?", choices=TARGETS, help="what to fuzz; without it the targets are listed")
-    parser.add_argument("--minutes", type=float, default=10.0, help="default 10")
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other inputs; default 0")
-    parser.add_argument("--case", type=int, help="run only the case of this number")
-    parser.add_argument("--keep", action="store_true", help="append the counts to the table of results")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

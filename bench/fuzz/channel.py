@@ -1,6 +1,7 @@
 """The link of a server and its engine: damaged messages with right and wrong lengths, as either may send them."""
 
 import struct
+from contextlib import suppress
 from random import Random
 from socket import socketpair
 from threading import Thread
@@ -58,20 +59,21 @@ def mutated(chance: Random) -> bytes:
     """Return the bytes of a message, often with a few of them changed, cut, repeated, or nested deeply."""
     data = bytearray(CODEC.encode(chance.choice(MESSAGES)))
     for _ in range(chance.randrange(5)):
-        at = chance.randrange(len(data) + 1)
+        place = chance.randrange(len(data) + 1)
         match chance.randrange(6):
             case 0:
-                data[at : at + 1] = chance.randbytes(1)
+                data[place : place + 1] = chance.randbytes(1)
             case 1:
-                del data[at : at + chance.randrange(20)]
+                del data[place : place + chance.randrange(20)]
             case 2:
-                data[at:at] = chance.randbytes(chance.randrange(20))
+                data[place:place] = chance.randbytes(chance.randrange(20))
             case 3:
-                data[at:at] = data[: chance.randrange(len(data) + 1)]
+                data[place:place] = data[: chance.randrange(len(data) + 1)]
             case 4:
-                data[at:at] = bytes([chance.choice((0xDD, 0xDF, 0xC6, 0xDB))]) + chance.randbytes(4)  # huge lengths
+                # The first byte announces a huge length.
+                data[place:place] = chance.choice((b"\xdd", b"\xdf", b"\xc6", b"\xdb")) + chance.randbytes(4)
             case _:
-                data[at:at] = b"\x91" * chance.choice((10, 100_000))
+                data[place:place] = b"\x91" * chance.choice((10, 100_000))
     return bytes(data)
 
 
@@ -90,21 +92,14 @@ def framed(chance: Random) -> bytes:
 FRAMES = 50
 
 
-def _make(random: Random) -> list[bytes]:
-    return [framed(random) for _ in range(FRAMES)]
-
-
 def _run(frames: list[bytes]) -> None:
     """Receive until the other end is closed. Neither end may wait for the other."""
     ours, theirs = socketpair()
 
     def write() -> None:
-        try:
+        with theirs, suppress(OSError):  # the reader may have closed its end
             for frame in frames:
                 theirs.sendall(frame)
-        except OSError:
-            pass  # the reader has closed its end
-        theirs.close()
 
     Thread(target=write, daemon=True).start()
     link = Link(ours, CODEC)
@@ -117,4 +112,6 @@ def _run(frames: list[bytes]) -> None:
             return
 
 
-CHANNEL = Target("messages between server and engine", _make, _run, lambda: None)
+CHANNEL = Target(
+    "messages between server and engine", lambda random: [framed(random) for _ in range(FRAMES)], _run, lambda: None
+)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.fuzz.mutate import cut, deep, flipped, mutated_json, nested
 from bench.fuzz.target import Target
-from bench.fuzz.tiny_models import CONFIG, GENERATION, check_ordinary, config_files, in_folder, serve, weight_files
+from bench.fuzz.tiny_models import CONFIG, GENERATION, check_ordinary, config_files, serve_files, weight_files
 from ringkv.models.families.registry import FAMILIES
 
 NUMBERS: Any = (
@@ -81,16 +81,19 @@ def _family(random: Random, value: dict[str, Any]) -> dict[str, Any]:
 
 def _blocks(random: Random, value: dict[str, Any]) -> dict[str, Any]:
     """Return another family's configuration, some of whose settings are wrong."""
-    wrong = {key: random.choice((*NUMBERS, [], {}, "x")) for key in random.sample(list(BLOCKS), random.randint(0, 2))}
-    return _family(random, {**value, **BLOCKS, **wrong})
+    return _family(random, {**value, **_wrong(random, BLOCKS)})
 
 
 def _sharing(random: Random, value: dict[str, Any]) -> dict[str, Any]:
     """Return a family's configuration whose layers share caches, with up to two settings that are wrong."""
     name = random.choice(list(SHARING))
-    settings = SHARING[name]
-    wrong = {key: random.choice((*NUMBERS, [], {}, "x")) for key in random.sample(list(settings), random.randint(0, 2))}
-    return {**value, **settings, **wrong, "architectures": [name]}
+    return {**value, **_wrong(random, SHARING[name]), "architectures": [name]}
+
+
+def _wrong(random: Random, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with up to two that are wrong."""
+    names = random.sample(list(settings), random.randint(0, 2))
+    return {**settings, **{name: random.choice((*NUMBERS, [], {}, "x")) for name in names}}
 
 
 def _other(random: Random, value: dict[str, Any]) -> dict[str, Any]:
@@ -99,12 +102,8 @@ def _other(random: Random, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mutated(random: Random, value: dict[str, Any]) -> dict[str, Any]:
-    found = mutated_json(random, value)
-    return found if isinstance(found, dict) else {**value, random.choice(list(CONFIG)): nested(random, found)}
+    changed = mutated_json(random, value)
+    return changed if isinstance(changed, dict) else {**value, random.choice(list(CONFIG)): nested(random, changed)}
 
 
-def _run(files: dict[str, bytes]) -> None:
-    in_folder(files, serve)
-
-
-CONFIGS = Target("config.json of a model directory", _make, _run, check_ordinary)
+CONFIGS = Target("config.json of a model directory", _make, serve_files, check_ordinary)

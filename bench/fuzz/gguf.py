@@ -43,7 +43,7 @@ class Field:
             return _text(self.value, self.length)
         if self.kind != ARRAY:
             return _number(self.kind, self.value)
-        items = b"".join(_text(one) if self.items == TEXT else _number(self.items, one) for one in self.value)
+        items = b"".join(_text(item) if self.items == TEXT else _number(self.items, item) for item in self.value)
         length = len(self.value) if self.length is None else self.length
         return struct.pack("<IQ", self.items, length) + items
 
@@ -73,7 +73,7 @@ class File:
     def encoded(self) -> bytes:
         tensors, fields = self.counts or (len(self.places), len(self.fields))
         header = b"GGUF" + struct.pack("<IQQ", self.version, tensors, fields)
-        header += b"".join([one.encoded() for one in self.fields] + [one.encoded() for one in self.places])
+        header += b"".join(part.encoded() for part in (*self.fields, *self.places))
         return header + bytes(-len(header) % 32) + self.body
 
 
@@ -162,13 +162,15 @@ def _make(random: Random) -> bytes:
 
 
 def _field(random: Random, file: File) -> File:
-    at = random.randrange(len(file.fields))
-    old = file.fields[at]
-    changed = random.choice((_retyped, _revalued, _revalued, _lengthened, _renamed))(random, old)
-    others = (*file.fields[:at], *file.fields[at + 1 :])
-    return replace(
-        file, fields=random.choice(((*others, changed), (*others, changed), others, (*file.fields, changed)))
-    )
+    index = random.randrange(len(file.fields))
+    changed = random.choice((_retyped, _revalued, _revalued, _lengthened, _renamed))(random, file.fields[index])
+    return replace(file, fields=_replaced(random, file.fields, index, changed))
+
+
+def _replaced(random: Random, parts: tuple[Any, ...], index: int, changed: Any) -> tuple[Any, ...]:
+    """Return the parts with one of them changed, without it, or with both."""
+    others = (*parts[:index], *parts[index + 1 :])
+    return random.choice(((*others, changed), (*others, changed), others, (*parts, changed)))
 
 
 def _retyped(random: Random, field: Field) -> Field:
@@ -184,11 +186,8 @@ def _revalued(random: Random, field: Field) -> Field:
         part = field.value[: random.randrange(len(field.value) + 1)]
         strange = b"\xff\xfe" if field.items == TEXT else random.choice((-1, 2**31 - 1, 9))
         value = random.choice((part, [*part, strange], field.value[::-1], field.value * 3, [*part, *part[:1]]))
-        value = (
-            [b"q" * random.choice((5000, 60_000)), *value[1:]]
-            if field.items == TEXT and random.random() < 0.2
-            else value
-        )
+        if field.items == TEXT and random.random() < 0.2:
+            value = [b"q" * random.choice((5000, 60_000)), *value[1:]]
     else:
         value = random.choice(FLOATS if field.kind == F32 else (0, 1, 2, 3, 5, 7, 2**16, 2**31, 2**32 - 1))
     return replace(field, value=value)
@@ -214,8 +213,8 @@ EXTRA = tuple(
 
 
 def _place(random: Random, file: File) -> File:
-    at = random.randrange(len(file.places))
-    old, numbers = file.places[at], (*COUNTS, 32, 64)
+    index = random.randrange(len(file.places))
+    old, numbers = file.places[index], (*COUNTS, 32, 64)
     changed = random.choice(
         (
             replace(old, name=random.choice((b"", b"\xff", b"a\nb", b"rope_freqs.weight", file.places[0].name))),
@@ -226,19 +225,15 @@ def _place(random: Random, file: File) -> File:
             replace(old, offset=random.choice((*COUNTS, old.offset + 1, file.places[0].offset, len(file.body) - 1))),
         )
     )
-    others = (*file.places[:at], *file.places[at + 1 :])
-    return replace(
-        file, places=random.choice(((*others, changed), (*others, changed), others, (*file.places, changed)))
-    )
+    return replace(file, places=_replaced(random, file.places, index, changed))
 
 
 def _counts(random: Random, file: File) -> File:
     if random.random() < 0.3:
         return replace(file, version=random.choice((0, 1, 2, 4, 3 << 24, 2**32 - 1)))
     near = (len(file.places) + random.randint(-2, 2), len(file.fields) + random.randint(-2, 2))
-    return replace(
-        file, counts=random.choice((near, (random.choice(COUNTS), near[1]), (near[0], random.choice(COUNTS))))
-    )
+    counts = random.choice((near, (random.choice(COUNTS), near[1]), (near[0], random.choice(COUNTS))))
+    return replace(file, counts=counts)
 
 
 def _run(data: bytes) -> None:

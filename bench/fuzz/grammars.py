@@ -1,6 +1,7 @@
 """Grammars: long chains, deep nesting, large counts, and mutations of ordinary ones."""
 
 from functools import cache, partial
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -33,15 +34,14 @@ SCHEMA: Any = {
 
 
 def _name(number: int) -> str:
-    digits = [chr(ord("a") + number // 26**place % 26) for place in range(4)]
-    return "".join(digits)
+    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
 
 
 def _rules(random: Random) -> str:
     count, upper = random.choice(SIZES), random.random() < 0.5
     body = random.choice(("NEXT", '"x" NEXT "y"', "NEXT NEXT", 'NEXT | "z"', "(NEXT)*", "NEXT?"))
     names = [_name(number).upper() if upper else _name(number) for number in range(count + 1)]
-    chain = [f"{names[at]}: {body.replace('NEXT', names[at + 1])}" for at in range(count)]
+    chain = [f"{name}: {body.replace('NEXT', following)}" for name, following in pairwise(names)]
     return grammar.lark_or_gbnf("\n".join([f"start: {names[0]}", *chain, f'{names[count]}: "a"']))
 
 
@@ -49,22 +49,20 @@ def _references(random: Random) -> str:
     count = random.choice(SIZES)
     wrap = random.choice(
         (
-            lambda one: one,
-            lambda one: {"allOf": [one, {"type": "object"}]},
-            lambda one: {"anyOf": [one, {"type": "null"}]},
-            lambda one: {"type": "array", "items": one},
-            lambda one: {"type": "object", "properties": {"p": one, "q": one}},
+            lambda schema: schema,
+            lambda schema: {"allOf": [schema, {"type": "object"}]},
+            lambda schema: {"anyOf": [schema, {"type": "null"}]},
+            lambda schema: {"type": "array", "items": schema},
+            lambda schema: {"type": "object", "properties": {"p": schema, "q": schema}},
         )
     )
-    defs = {_name(at): wrap({"$ref": f"#/$defs/{_name(at + 1)}"}) for at in range(count)}
+    defs = {_name(number): wrap({"$ref": f"#/$defs/{_name(number + 1)}"}) for number in range(count)}
     return grammar.json_schema({"$ref": f"#/$defs/{_name(0)}", "$defs": defs | {_name(count): {"type": "integer"}}})
 
 
 def _nesting(random: Random) -> str:
-    count, (left, right) = (
-        random.choice(SIZES),
-        random.choice((("(", ")"), ("[", "]"), ("~(", ")"), ("%lark { start: ", "}"))),
-    )
+    count = random.choice(SIZES)
+    left, right = random.choice((("(", ")"), ("[", "]"), ("~(", ")"), ("%lark { start: ", "}")))
     inside = random.choice(("start: {}", "start: T\nT: {}")).format(left * count + '"a"' + right * count)
     return random.choice((grammar.lark_or_gbnf(inside), grammar.regex("(" * count + "a" + ")" * count)))
 
@@ -85,17 +83,15 @@ def _counts(random: Random) -> str:
 
 def _wide(random: Random) -> str:
     words = [_name(number) for number in range(random.choice(SIZES))]
+    texts = {"type": "object", "properties": {word: {"type": "string"} for word in words}}
+    rules = [f'{word}: "{word}"' for word in words]
     return random.choice(
         (
             partial(grammar.choice, words or ["a"]),
             partial(grammar.regex, "|".join(words)),
             partial(grammar.json_schema, {"enum": words or ["a"]}),
-            partial(
-                grammar.json_schema, {"type": "object", "properties": {word: {"type": "string"} for word in words}}
-            ),
-            partial(
-                grammar.lark_or_gbnf, "start: " + " | ".join(words) + "".join(f'\n{word}: "{word}"' for word in words)
-            ),
+            partial(grammar.json_schema, texts),
+            partial(grammar.lark_or_gbnf, "\n".join((f"start: {' | '.join(words)}", *rules))),
             partial(grammar.lark_or_gbnf, "start: " + '"a"? ' * len(words)),
         )
     )()

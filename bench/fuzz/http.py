@@ -76,15 +76,15 @@ def _request(random: Random) -> bytes:
     lines += [b"Content-Length: %d" % len(body), b"Connection: close"]
     for _ in range(random.choice((0, 0, 1, 2))):
         lines.insert(random.randint(1, len(lines)), random.choice(LINES))
-    whole = b"\r\n".join((*lines, b"", body))
-    return _damaged(random, whole) if random.random() < 0.5 else whole
+    request = b"\r\n".join((*lines, b"", body))
+    return _damaged(random, request) if random.random() < 0.5 else request
 
 
 def _damaged(random: Random, data: bytes) -> bytes:
     """Return the bytes after a cut, an insertion, a repetition or a change of some of them."""
-    at = random.randint(0, len(data))
-    length = random.choice((1, 1, 8, 200))
-    return data[:at] + random.choice((b"", random.randbytes(length), data[at : at + length] * 9)) + data[at + length :]
+    start = random.randint(0, len(data))
+    end = start + random.choice((1, 1, 8, 200))
+    return data[:start] + random.choice((b"", random.randbytes(end - start), data[start:end] * 9)) + data[end:]
 
 
 def _events_of(request: Request) -> Iterator[Event]:
@@ -153,7 +153,7 @@ async def _answer_all(sent: Sequence[bytes]) -> list[bytes]:
         while not server.started:
             await asyncio.sleep(0.001)
         port = listener.getsockname()[1]
-        answers = await asyncio.gather(*(_answer(port, one) for one in sent))
+        answers = await asyncio.gather(*(_answer(port, request) for request in sent))
         probe = await _answer(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         server.should_exit = True
         await serving

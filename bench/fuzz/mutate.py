@@ -40,18 +40,20 @@ def mutated_json(random: Random, value: Any) -> Any:
         changed = [*value[:place], mutated_json(random, value[place]), *value[place + 1 :]]
         return random.choice((changed, changed, value * 3, value[:place]))
     key = random.choice(list(value))
-    return {**value, key: mutated_json(random, value[key])} if random.random() < 0.8 else _without(value, key)
+    if random.random() < 0.8:
+        return {**value, key: mutated_json(random, value[key])}
+    return {name: kept for name, kept in value.items() if name != key}
 
 
 def cut(random: Random, data: bytes) -> bytes:
     return data[: random.randrange(len(data))]
 
 
-def flipped(random: Random, data: bytes, *most: int) -> bytes:
-    """Return the bytes with one to five others among the first `most`; each time one of these numbers, or of all."""
+def flipped(random: Random, data: bytes, *ends: int) -> bytes:
+    """Return the bytes with one to five of them changed, each before one of these ends or anywhere."""
     changed = bytearray(data)
     for _ in range(random.randint(1, 5)):
-        changed[random.randrange(min(len(changed), random.choice((*most, len(changed)))))] = random.randrange(256)
+        changed[random.randrange(min(len(changed), random.choice((*ends, len(changed)))))] = random.randrange(256)
     return bytes(changed)
 
 
@@ -66,10 +68,6 @@ def nested(random: Random, value: Any) -> Any:
     for _ in range(random.choice((1, 100, 300))):
         value = [value] if random.random() < 0.5 else {"a": value}
     return value
-
-
-def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: one for name, one in value.items() if name != key}
 
 
 def inner() -> tokenizers.Tokenizer:

@@ -14,9 +14,8 @@ from bench.fuzz.tiny_models import (
     QUANTISERS,
     check_ordinary,
     config_files,
-    in_folder,
     quantised_files,
-    serve,
+    serve_files,
     weight_files,
 )
 from ringkv.weights.files import GROUPS, INDEX, SINGLE
@@ -52,8 +51,8 @@ def _restructured(random: Random, data: bytes) -> bytes:
         header = random.choice(_CHANGES)(random, header)
     text = json.dumps(header)
     if random.random() < 0.1 and len(header) > 1:  # two entries of one name
-        one, other = random.sample(sorted(header), 2)
-        text = text.replace(json.dumps(one), json.dumps(other))
+        first, second = random.sample(sorted(header), 2)
+        text = text.replace(json.dumps(first), json.dumps(second))
     return _joined(text.encode(), random.choice((body, body, body, body + bytes(random.randrange(100)), body[:-1])))
 
 
@@ -70,13 +69,10 @@ def _field(key: str, value: Callable[[Random, Any], Any]) -> Callable[[Random, H
 def _numbers(random: Random, value: Any) -> Any:
     """Return a list of numbers with another one in one place, in another order, or of another length."""
     value = value if isinstance(value, list) and value else [0, 0]
-    at = random.randrange(len(value))
-    changed = [*value[:at], random.choice((*NUMBERS, _near(random, value[at]))), *value[at + 1 :]]
-    return random.choice((changed, changed, value[::-1], value * 2, value[:at], value * 100, random.choice(NUMBERS)))
-
-
-def _near(random: Random, value: Any) -> Any:
-    return value + random.choice((-2, -1, 1, 2, 64)) if isinstance(value, int) else value
+    place = random.randrange(len(value))
+    near = value[place] + random.choice((-2, -1, 1, 2, 64)) if isinstance(value[place], int) else value[place]
+    changed = [*value[:place], random.choice((*NUMBERS, near)), *value[place + 1 :]]
+    return random.choice((changed, changed, value[::-1], value * 2, value[:place], value * 100, random.choice(NUMBERS)))
 
 
 def _renamed(random: Random, header: Header) -> Header:
@@ -85,8 +81,7 @@ def _renamed(random: Random, header: Header) -> Header:
 
 
 def _copied(random: Random, header: Header) -> Header:
-    one, other = random.choice(sorted(header)), random.choice(sorted(header))
-    return {**header, one: header[other]}
+    return {**header, random.choice(sorted(header)): header[random.choice(sorted(header))]}
 
 
 def _emptied(random: Random, header: Header) -> Header:
@@ -95,8 +90,8 @@ def _emptied(random: Random, header: Header) -> Header:
 
 
 def _any(random: Random, header: Header) -> Header:
-    found = mutated_json(random, header)
-    return found if isinstance(found, dict) and found else {"a": found}
+    changed = mutated_json(random, header)
+    return changed if isinstance(changed, dict) and changed else {"a": changed}
 
 
 _CHANGES = (
@@ -125,21 +120,17 @@ def _flipped(random: Random, data: bytes) -> bytes:
 def _index(random: Random) -> dict[str, bytes]:
     """Return an index, right or wrong, of which the file itself is the only shard."""
     names = [name for name in _parts(weight_files()[SINGLE])[0] if name != "__metadata__"]
-    found: Any = {"weight_map": dict.fromkeys(names, SINGLE)}
+    index: Any = {"weight_map": dict.fromkeys(names, SINGLE)}
     if random.random() < 0.7:
-        found["weight_map"][random.choice((*names, *NAMES))] = random.choice(SHARDS)
-    text = json.dumps(random.choice((found, found, mutated_json(random, found)))).encode()
+        index["weight_map"][random.choice((*names, *NAMES))] = random.choice(SHARDS)
+    text = json.dumps(random.choice((index, index, mutated_json(random, index)))).encode()
     return {INDEX: random.choice((text, text, text, b'{"weight_map": ' * 100_000, text[: random.randrange(len(text))]))}
-
-
-def _run(files: dict[str, bytes]) -> None:
-    in_folder(files, serve)
 
 
 def _check() -> None:
     check_ordinary()
     for name in QUANTISERS:
-        _run({**config_files(), **quantised_files(name)})
+        serve_files({**config_files(), **quantised_files(name)})
 
 
-SAFETENSORS = Target("safetensors files and their index", _make, _run, _check)
+SAFETENSORS = Target("safetensors files and their index", _make, serve_files, _check)

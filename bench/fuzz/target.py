@@ -100,8 +100,8 @@ def _watch(pid: int, receiver: Connection, limit: float) -> tuple[bool, int]:
 def _child(target: Target, seed: int, number: int, sender: Connection) -> None:
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    most = psutil.Process().memory_info().vms + (target.memory_mb + RESERVED_MB) * MB
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = psutil.Process().memory_info().vms + (target.memory_mb + RESERVED_MB) * MB
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic of a library is reported through its exception
     before, error = _peak_mb(), ""
     case = target.case(seed, number)

@@ -62,12 +62,12 @@ def _expression(random: Random, depth: int) -> str:
     if depth == 0 or random.random() < 0.2:
         return random.choice(VALUES)
     shape, parts = random.choice(EXPRESSIONS), {name: _expression(random, depth - 1) for name in "AB"}
-    return "(" + "".join(f"({parts[char]})" if _is_place(shape, at) else char for at, char in enumerate(shape)) + ")"
+    return "(" + "".join(f"({parts[char]})" if _is_place(shape, i) else char for i, char in enumerate(shape)) + ")"
 
 
-def _is_place(shape: str, at: int) -> bool:
-    around = shape[at - 1 : at] + shape[at + 1 : at + 2]
-    return shape[at] in "AB" and not any(char.isalnum() for char in around)
+def _is_place(shape: str, i: int) -> bool:
+    around = shape[i - 1 : i] + shape[i + 1 : i + 2]
+    return shape[i] in "AB" and not any(char.isalnum() for char in around)
 
 
 def _statements(random: Random, depth: int) -> str:
@@ -95,9 +95,7 @@ def _make(random: Random) -> Any:
     return source, messages, random.choice((None, TOOLS, mutated_json(random, TOOLS))), variables
 
 
-@cache
-def _tokenizer() -> Any:
-    return bytewise()
+_tokenizer = cache(bytewise)
 
 
 def _run(case: Any) -> None:

@@ -87,9 +87,13 @@ def serve(model: Path) -> None:
         load(folder, config, torch.bfloat16, torch.device("cpu"), lambda *_: None, weights)
 
 
+def serve_files(files: Mapping[str, bytes]) -> None:
+    in_folder(files, serve)
+
+
 def check_ordinary() -> None:
     """Serve the directory before it is damaged, which also loads what each case would import."""
-    in_folder({**config_files(), **weight_files()}, serve)
+    serve_files({**config_files(), **weight_files()})
 
 
 class Quantiser(NamedTuple):

@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.fuzz.mutate import CONTROL, cut, deep, flipped, inner, mutated_json, nested
 from bench.fuzz.target import Target
+from bench.fuzz.tiny_models import in_folder
 from ringkv.base.errors import InvalidRequest
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
@@ -41,9 +42,8 @@ def _make(random: Random) -> dict[str, bytes]:
     """Return the bytes of each file; one or two are damaged."""
     files = {name: json.dumps(value).encode() for name, value in _files().items()}
     for name in random.sample(sorted(files), random.randint(1, 2)):
-        data = files[name]
-        whole = partial(_mutated, name=name)
-        files[name] = random.choice((whole, whole, whole, cut, flipped, deep))(random, data)
+        mutated = partial(_mutated, name=name)
+        files[name] = random.choice((mutated, mutated, mutated, cut, flipped, deep))(random, files[name])
     return files
 
 
@@ -51,10 +51,8 @@ def _mutated(random: Random, _: bytes, name: str) -> bytes:
     value = _files()[name]
     if name == "tokenizer.json" and random.random() < 0.7:  # its vocabulary would hide the other parts
         key = random.choice(("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "model"))
-        value = {
-            **value,
-            key: random.choice((mutated_json(random, value[key]), *map(dict, PARTS), nested(random, value[key]))),
-        }
+        part = random.choice((mutated_json(random, value[key]), *map(dict, PARTS), nested(random, value[key])))
+        value = {**value, key: part}
     else:
         value = mutated_json(random, value)
     return json.dumps(value).encode()
@@ -78,19 +76,17 @@ PARTS: Any = (
 
 def _run(files: dict[str, bytes]) -> None:
     """Load the directory as a server does, and use the tokenizer."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.environ["RINGKV_CACHE"] = name  # each file is new, so none is remembered
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
+
+    def use(folder: Path) -> None:
+        os.environ["RINGKV_CACHE"] = str(folder)  # each file is new, so none is remembered
         tokenizer = Tokenizer.from_directory(folder)
         tokenizer.decode(tokenizer.encode(TEXT))
         tokenizer.check_length(TEXT * 10, 3_000)
-        try:
+        with suppress(InvalidRequest):
             template = ChatTemplate.from_directory(folder)
-        except InvalidRequest:
-            return
-        template.encode(MESSAGES, tokenizer)
+            template.encode(MESSAGES, tokenizer)
+
+    in_folder(files, use)
 
 
 TOKENIZERS = Target("tokenizer files of a model directory", _make, _run, _files)

@@ -45,10 +45,12 @@ def main() -> None:
     asked = questions(texts(args.model, PROMPTS, LENGTHS))
     flags = ("--slots", args.slots, "--kv-budget", args.budget, "--max-queue", args.queue, "--graphs", args.graphs)
     with serving("--model", args.model, *flags, "--prefix-store", 0, "--max-prompt", 1024) as server:
-        figures, found = asyncio.run(_measure(args, server.pid, server.port, asked))
+        figures, verdict = asyncio.run(_measure(args, server.pid, server.port, asked))
     names = ("model", "clients", "minutes", "slots", "budget", "queue", "graphs")
-    keep("overload", {name: getattr(args, name) for name in names}, [figures], shown(found))
-    sys.exit(not all(check.passed for check in found))
+    rows = [(check.name, check.measured, check.allowed, "passed" if check.passed else "FAILED") for check in verdict]
+    shown = table(("check", "found", "allowed", ""), rows)
+    keep("overload", {name: getattr(args, name) for name in names}, [figures], shown)
+    sys.exit(not figures["passed"])
 
 
 async def _measure(
@@ -60,7 +62,7 @@ async def _measure(
     report(f"a step of all slots takes {median(gaps) * 1e3:.1f} ms, a chunk {chunk_s * 1e3:.0f} ms")
     rate = await in_turn(port, asked, args.slots, args.warm)
     report(f"sustainable: {rate:.2f} requests/s; {args.minutes:g} minutes at twice that")
-    await asyncio.gather(*(send(port, *one) for one in MALFORMED for _ in range(EACH)))
+    await asyncio.gather(*(send(port, *request) for request in MALFORMED for _ in range(EACH)))
     await asyncio.sleep(1)
     before = await processes.resources(port)
     watch = Watch(processes, port)
@@ -70,25 +72,25 @@ async def _measure(
     await asyncio.gather(watching, return_exceptions=True)
     after = await settled(processes, port, before)
     for name, samples in zip(MAXIMA, (watch.http_bytes, watch.engine_bytes), strict=True):
-        report(f"{name}, MB over time: {', '.join(f'{one / 1e6:.0f}' for one in samples[:: len(samples) // 12 or 1])}")
+        report(f"{name}, MB over time: {', '.join(f'{rss / 1e6:.0f}' for rss in samples[:: len(samples) // 12 or 1])}")
     mistaken = wrong(sent, answers)
-    for one in mistaken[:3]:
-        print(f"wrong: {one.question}\n{one.reply.text!r}", flush=True)
+    for request in mistaken[:3]:
+        report(f"wrong: {request.question}\n{request.reply.text!r}")
     done = Run(sent, len(mistaken), before, after, watch.queued, watch.http_bytes, watch.engine_bytes)
     bounds = Bounds(args.queue, args.http_mb * 10**6, args.engine_mb * 10**6, median(gaps), chunk_s)
-    found = list(checks(done, bounds))
+    verdict = list(checks(done, bounds))
     figures = {
         "sent_requests": len(sent),
         "sustained_rate": rate,
-        "refused_share": sum(one.reply.status == 503 for one in sent) / len(sent),
+        "refused_share": sum(request.reply.status == 503 for request in sent) / len(sent),
         "step_s": median(gaps),
         "chunk_s": chunk_s,
         "itl_p99_s": p99(sent),
         "http_bytes": max(watch.http_bytes),
         "engine_bytes": max(watch.engine_bytes),
-        "passed": int(all(check.passed for check in found)),
+        "passed": int(all(check.passed for check in verdict)),
     }
-    return figures, found
+    return figures, verdict
 
 
 async def _chunk(port: int, question: Question) -> float:
@@ -110,18 +112,8 @@ async def _chunk(port: int, question: Question) -> float:
     return median(seconds)
 
 
-def shown(found: Sequence[Check]) -> str:
-    rows = [(check.name, check.found, check.allowed, "passed" if check.passed else "FAILED") for check in found]
-    return table(("check", "found", "allowed", ""), rows)
-
-
 def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--budget", type=int, default=512)
+    parser = command_line(__doc__, model="smollm2", minutes=10.0, clients=64, slots=8, budget=512)
     parser.add_argument("--queue", type=int, default=16, help="requests that may wait")
     parser.add_argument("--graphs", default="compiled", help="as of ringkv serve")
     parser.add_argument("--warm", type=float, default=30, help="seconds in which the sustainable rate is measured")

@@ -16,6 +16,7 @@ from ringkv.text.tokenizer import Tokenizer
 COMPLETIONS = "/v1/completions"
 LENGTHS = (24, 120, 480)  # tokens of prompts; the longest fits in one chunk
 ANSWERS = (8, 24, 48)  # tokens of answers
+GREEDY = {"temperature": 0, "ignore_eos": True}
 
 Kind = Literal["ask", "leave", "malform"]
 
@@ -28,13 +29,7 @@ class Question:
     tokens: int
 
     def body(self, stream: bool) -> dict[str, Any]:
-        return {
-            "prompt": self.prompt,
-            "max_tokens": self.tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": stream,
-        }
+        return {"prompt": self.prompt, "max_tokens": self.tokens, "stream": stream} | GREEDY
 
 
 @dataclass(frozen=True)
@@ -82,14 +77,13 @@ MALFORMED: Sequence[tuple[str, bytes | Mapping[str, Any] | None]] = (
 )
 
 
-MIX = Mix()
 LONGEST_STAY = 3.0  # seconds until a client that disconnects has left
 NO_CLIENT = 1e-9
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One request and its reply. error: the exception of a connection that failed."""
+    """A request and its reply. error: the exception of a connection that failed."""
 
     kind: Kind
     question: Question | None
@@ -104,7 +98,7 @@ class Plan:
     clients: int
     rate: float
     seconds: float
-    mix: Mix = MIX
+    mix: Mix = Mix()
     seed: int = 0
 
 
@@ -123,21 +117,19 @@ async def _client(port: int, questions: Sequence[Question], plan: Plan, number: 
         if perf_counter() + wait > ends:
             break
         await asyncio.sleep(wait)
-        running.append(asyncio.create_task(_one(port, random.choice(questions), plan.mix.kind(random), random)))
+        running.append(asyncio.create_task(_send(port, random.choice(questions), plan.mix.kind(random), random)))
     return list(await asyncio.gather(*running))
 
 
-async def _one(port: int, question: Question, kind: Kind, random: Random) -> Sent:
-    stream = random.random() < 0.7
+async def _send(port: int, question: Question, kind: Kind, random: Random) -> Sent:
+    body = question.body(stream=random.random() < 0.7)
     try:
         match kind:
             case "ask":
-                return Sent(kind, question, await send(port, COMPLETIONS, question.body(stream)))
+                return Sent(kind, question, await send(port, COMPLETIONS, body))
             case "leave":
                 events, seconds = random.randint(1, question.tokens), random.uniform(0, LONGEST_STAY)
-                return Sent(
-                    kind, question, await send_and_leave(port, COMPLETIONS, question.body(stream), events, seconds)
-                )
+                return Sent(kind, question, await send_and_leave(port, COMPLETIONS, body, events, seconds))
             case "malform":
                 return Sent(kind, None, await send(port, *random.choice(MALFORMED)))
     except OSError as error:
@@ -165,8 +157,12 @@ async def alone(port: int, questions: Sequence[Question], beside: int) -> tuple[
 
     Meanwhile `beside` other requests run, so decode steps have the shape that they have under load.
     """
-    filler = Question("The quick brown fox", 100_000)
-    others = [asyncio.create_task(_fill(port, filler)) for _ in range(beside)]
+
+    async def fill() -> None:
+        while True:
+            await send(port, COMPLETIONS, Question("The quick brown fox", 100_000).body(stream=True))
+
+    others = [asyncio.create_task(fill()) for _ in range(beside)]
     try:
         await asyncio.sleep(1)
         answers: dict[Question, str] = {}
@@ -183,18 +179,12 @@ async def alone(port: int, questions: Sequence[Question], beside: int) -> tuple[
         await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _fill(port: int, filler: Question) -> None:
-    while True:
-        await send(port, COMPLETIONS, filler.body(stream=True))
-
-
 def wrong(sent: Sequence[Sent], answers: Mapping[Question, str]) -> list[Sent]:
     """Return the complete answers that differ from the one alone, and answers that were cut."""
+    answered = (request for request in sent if request.kind == "ask" and request.reply.status == 200)
     return [
-        one
-        for one in sent
-        if one.kind == "ask"
-        and one.question is not None
-        and one.reply.status == 200
-        and not (one.reply.complete and answer(one.reply) == answers[one.question])
+        request
+        for request in answered
+        if request.question is not None
+        and not (request.reply.complete and answer(request.reply) == answers[request.question])
     ]

@@ -5,6 +5,7 @@ It speaks HTTP/1.0, so an answer ends with its connection and is not in chunks.
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -120,8 +121,8 @@ def _text(body: bytes) -> str:
 
 async def metrics(port: int) -> dict[str, float]:
     """Return the samples of /metrics by name; those of a name that has several are added."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families((await send(port, "/metrics")).body.decode()):
         for sample in family.samples:
-            found[sample.name] = found.get(sample.name, 0) + sample.value
-    return found
+            sums[sample.name] += sample.value
+    return dict(sums)

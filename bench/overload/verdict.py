@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, quantiles
+from statistics import fmean
 
 import psutil
 
+from bench.metrics import quantile
 from bench.overload.clients import Sent
 from bench.overload.http import metrics
 
@@ -44,14 +45,9 @@ class Processes:
 
     async def resources(self, port: int) -> Resources:
         samples = await metrics(port)
-        return Resources(
-            *(
-                int(samples[f"ringkv_{name}"])
-                for name in ("slots_free", "staging_lanes_free", "queue_requests", "asyncio_tasks")
-            ),
-            self.http.num_fds(),
-            self.engine.num_fds(),
-        )
+        names = ("slots_free", "staging_lanes_free", "queue_requests", "asyncio_tasks")
+        counts = (int(samples[f"ringkv_{name}"]) for name in names)
+        return Resources(*counts, self.http.num_fds(), self.engine.num_fds())
 
 
 @dataclass
@@ -110,17 +106,18 @@ class Run:
 @dataclass(frozen=True)
 class Check:
     name: str
-    found: str
+    measured: str
     allowed: str
     passed: bool
 
 
 def checks(run: Run, bounds: Bounds) -> Iterator[Check]:
-    failures = [one for one in run.sent if is_failure(one)]
+    failures = list(filter(is_failure, run.sent))
     yield Check("5xx except deliberate 503s, lost connections", f"{len(failures)}", "0", not failures)
-    accepted = [one for one in run.sent if one.kind == "malform" and not 400 <= one.reply.status < 500]
+    malformed = (request for request in run.sent if request.kind == "malform")
+    accepted = [request for request in malformed if not 400 <= request.reply.status < 500]
     yield Check("malformed requests without a 4xx", f"{len(accepted)}", "0", not accepted)
-    answered = sum(one.kind == "ask" and one.reply.status == 200 for one in run.sent)
+    answered = sum(request.kind == "ask" and request.reply.status == 200 for request in run.sent)
     yield Check("answers that differ from the one alone", f"{run.wrong} of {answered:,}", "0", not run.wrong)
     yield Check("leaked: slots, lanes, tasks, descriptors", leaked(run), "none", run.before == run.after)
     queued = max(run.queued, default=0)
@@ -129,27 +126,24 @@ def checks(run: Run, bounds: Bounds) -> Iterator[Check]:
         (MAXIMA[0], run.http_bytes, bounds.http_bytes),
         (MAXIMA[1], run.engine_bytes, bounds.engine_bytes),
     ):
-        most = max(samples)
-        yield Check(f"memory of the {name}", f"{most / 1e6:,.0f} MB", f"{allowed / 1e6:,.0f} MB", most <= allowed)
+        peak = max(samples)
+        yield Check(f"memory of the {name}", f"{peak / 1e6:,.0f} MB", f"{allowed / 1e6:,.0f} MB", peak <= allowed)
         yield Check(f"growth of the {name}", f"{growth(samples):+.1%}", f"{FLAT:.0%}", growth(samples) <= FLAT)
     late, limit = p99(run.sent), LATENESS * (bounds.step_s + bounds.chunk_s)
     yield Check("p99 between two tokens", f"{late * 1e3:.0f} ms", f"{limit * 1e3:.0f} ms", late <= limit)
 
 
-def is_failure(one: Sent) -> bool:
+def is_failure(sent: Sent) -> bool:
     """Whether a request got something that no load excuses. A client that left may have got nothing."""
-    status, code = one.reply.status, one.reply.code
+    status, code = sent.reply.status, sent.reply.code
     if status == 503:
-        return code not in DELIBERATE or "retry-after" not in one.reply.headers
-    return status >= 500 or (one.kind != "leave" and (status == 0 or one.error is not None))
+        return code not in DELIBERATE or "retry-after" not in sent.reply.headers
+    return status >= 500 or (sent.kind != "leave" and (status == 0 or sent.error is not None))
 
 
 def leaked(run: Run) -> str:
-    changed = [
-        f"{name} {before} -> {after}"
-        for (name, before), after in zip(vars(run.before).items(), vars(run.after).values(), strict=True)
-        if before != after
-    ]
+    before, after = vars(run.before), vars(run.after)
+    changed = [f"{name} {before[name]} -> {after[name]}" for name in before if before[name] != after[name]]
     return ", ".join(changed) or "none"
 
 
@@ -161,5 +155,4 @@ def growth(samples: Sequence[int]) -> float:
 
 def p99(sent: Sequence[Sent]) -> float:
     """Return the 99th percentile of the seconds between two tokens of one answer."""
-    gaps = [gap for one in sent for gap in one.reply.gaps]
-    return quantiles(gaps, n=100)[98] if len(gaps) > 1 else 0.0
+    return quantile([gap for request in sent for gap in request.reply.gaps], 0.99) or 0.0

@@ -10,7 +10,6 @@ A record has the trial, the engine, the prompt length, the number of requests, a
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -30,53 +29,38 @@ def cells(records: Sequence[Record], protocol: Protocol, bits: Bits) -> list[Pee
     by_key: dict[Key, list[Record]] = defaultdict(list)
     for record in measured:
         by_key[record["engine"], record["prompt"], record["requests"]].append(record)
-    found = [_cell(key, own, measured, protocol, bits) for key, own in by_key.items()]
     order = list(ENGINES)
-    return sorted(found, key=lambda cell: (cell.prompt, cell.requests, order.index(cell.engine)))
+    unsorted = (_cell(key, mine, measured, protocol, bits) for key, mine in by_key.items())
+    return sorted(unsorted, key=lambda cell: (cell.prompt, cell.requests, order.index(cell.engine)))
 
 
-def _cell(key: Key, own: Sequence[Record], records: Sequence[Record], protocol: Protocol, bits: Bits) -> PeerCell:
+def cell_of(key: Key, protocol: Protocol, bits: Bits, **figures: Any) -> PeerCell:
+    """Return the cell of an engine, a prompt length and a number of requests with these figures."""
     name, prompt, requests = key
-    engine = ENGINES[name]
-    cell = PeerCell(
-        engine=name,
-        prompt=prompt,
-        requests=requests,
-        weights=engine.weights[bits],
-        kept=engine.kept(prompt),
-        protocol=protocol,
-    )
+    weights, kept = ENGINES[name].weights[bits], ENGINES[name].kept(prompt)
+    about = {"weights": weights, "kept": kept, "protocol": protocol}
+    return PeerCell(engine=name, prompt=prompt, requests=requests, **figures | about)
+
+
+def _cell(key: Key, mine: Sequence[Record], records: Sequence[Record], protocol: Protocol, bits: Bits) -> PeerCell:
+    name, prompt, requests = key
+    figures: dict[str, Any] = {"ringkv_decodes": _ratio(records, key, "laps", "laps_s", protocol != "equal-bytes")}
     if protocol != "same":  # in "same", a process may have served or allocated for more requests before
-        cell = replace(cell, cache_bytes=max(filter(None, _values(own, "memory", "cache_bytes")), default=None))
+        figures["cache_bytes"] = max(filter(None, _values(mine, "memory", "cache_bytes")), default=None)
     if protocol == "resident":  # in the others, a process may have compiled its graphs
-        cell = _with_process(cell, own)
-    cell = _with_steps(cell, [lap for laps in _values(own, "laps", "laps_s") for lap in laps])
-    ratio: dict[str, Any] = {"ringkv_decodes": _ratio(records, key, "laps", "laps_s", protocol != "equal-bytes")}
+        figures["rss_bytes"] = max(_values(mine, "memory", "rss_bytes"), default=None)
+        figures["start_s"] = min(_values(mine, "start", "start_s"), default=None)
+    if laps := [lap for laps in _values(mine, "laps", "laps_s") for lap in laps]:
+        step = median(laps)
+        figures |= {"step_s": step, "itl_p99_s": quantile(laps, 0.99), "decode_tps": requests / step}
+    else:
+        figures["why"] = next(iter(_values(mine, "failed", "why")), None)
     if requests == 1:
-        cell = _with_first(cell, [first for (first,) in _values(own, "first", "first_s")])
-        ratio["ringkv_prefills"] = _ratio(records, key, "first", "first_s")
-        cell = replace(cell, agrees=_agrees(records, name, prompt))
-    why = next(iter(_values(own, "failed", "why")), None) if cell.step_s is None else None
-    return replace(cell, **ratio, why=why)
-
-
-def _with_steps(cell: PeerCell, laps: Sequence[float]) -> PeerCell:
-    if not laps:
-        return cell
-    step = median(laps)
-    return replace(cell, step_s=step, itl_p99_s=quantile(laps, 0.99), decode_tps=cell.requests / step)
-
-
-def _with_process(cell: PeerCell, own: Sequence[Record]) -> PeerCell:
-    return replace(
-        cell,
-        rss_bytes=max(_values(own, "memory", "rss_bytes"), default=None),
-        start_s=min(_values(own, "start", "start_s"), default=None),
-    )
-
-
-def _with_first(cell: PeerCell, first: Sequence[float]) -> PeerCell:
-    return replace(cell, ttft_s=median(first), prefill_tps=cell.prompt / median(first)) if first else cell
+        if first := [first for (first,) in _values(mine, "first", "first_s")]:
+            figures |= {"ttft_s": median(first), "prefill_tps": prompt / median(first)}
+        figures["ringkv_prefills"] = _ratio(records, key, "first", "first_s")
+        figures["agrees"] = _agrees(records, name, prompt)
+    return cell_of(key, protocol, bits, **figures)
 
 
 def _ratio(records: Iterable[Record], key: Key, kind: str, field: str, alike: bool = True) -> float | None:

@@ -5,6 +5,7 @@ Every engine samples greedily, ignores end-of-text tokens, has no prefix cache, 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from bench.peers.workload import BLOCK, ROOM, budget
@@ -41,12 +42,12 @@ class Demand:
 
 @dataclass(frozen=True)
 class PeerEngine:
-    """One engine with its settings.
+    """An engine with its settings.
 
     environment: a name of `install`. worker: a module of `workers`. weights: dtype name by bits.
     kept: prompt tokens in the cache while decoding, by prompt length. peak_tokens: of all requests together.
     shares: bytes of its cache over those of a 16-bit cache, by head_dim.
-    own_size: the number of requests is fixed at start, so each number gets a process; other engines start once for
+    fixed_size: the number of requests is fixed at start, so each number gets a process; other engines start once for
     the largest. loads_once: one process serves the whole run, because it takes a minute to start.
     """
 
@@ -56,23 +57,15 @@ class PeerEngine:
     format: Format
     weights: Mapping[Bits, str]
     options: Callable[[Demand], Options]
-    kept: Callable[[int], int]
-    peak_tokens: Callable[[Demand], int]
+    kept: Callable[[int], int] = lambda prompt: prompt
+    peak_tokens: Callable[[Demand], int] = lambda need: need.requests * need.length
     shares: Callable[[int], float] = lambda head_dim: 1.0
-    own_size: bool = False
+    fixed_size: bool = False
     loads_once: bool = False
-
-
-def keep_all(prompt: int) -> int:
-    return prompt
 
 
 def blocks(tokens: int, size: int = BLOCK) -> int:
     return -(-tokens // size)
-
-
-def all_tokens(need: Demand) -> int:
-    return need.requests * need.length
 
 
 # ---- ringkv ----
@@ -115,7 +108,7 @@ def llama_cpp_peak_tokens(need: Demand) -> int:
     return need.requests * blocks(need.length, CELLS) * CELLS
 
 
-def llama_cpp(cache: str, flash: bool) -> Callable[[Demand], Options]:
+def llama_cpp(cache: str, flash: bool = True) -> Callable[[Demand], Options]:
     def options(need: Demand) -> Options:
         check_repack = need.bits < 16  # repacking such weights crashes on some machines with AMX
         sizes: Options = {"slots": need.requests, "length": need.length, "threads": need.threads}
@@ -204,54 +197,39 @@ def _u8_share(head_dim: int) -> float:
     return (keys + values) / (4 * head_dim)
 
 
-def _q8_0_share(head_dim: int) -> float:
-    """Return the share for 32 elements in 34 bytes."""
-    return 34 / 64
-
-
 # ---- the table ----
 
 
 _GGUF: Mapping[Bits, str] = {16: "f16", 8: "q8_0", 4: "q4_0"}
 _OPENVINO: Mapping[Bits, str] = {16: "f16", 8: "int8", 4: "int4"}
 _BF16: Mapping[Bits, str] = {16: "bf16", 8: "bf16", 4: "bf16"}  # no low-bit weights on a CPU
-
-
-def _ours(
-    name: str, options: Callable[[Demand], Options], kept: Callable[[int], int], peak_tokens: Callable[[Demand], int]
-) -> PeerEngine:
-    return PeerEngine(name, "ringkv", "ringkv", "hf", OURS, options, kept, peak_tokens, own_size=True)
-
-
-def _llama(name: str, cache: str, flash: bool = True, shares: Callable[[int], float] = lambda _: 1.0) -> PeerEngine:
-    options = llama_cpp(cache, flash)
-    return PeerEngine(name, "llama.cpp", "llama_cpp", "gguf", _GGUF, options, keep_all, llama_cpp_peak_tokens, shares)
-
-
-def _vino(
-    name: str,
-    options: Callable[[Demand], Options],
-    kept: Callable[[int], int] = keep_all,
-    peak_tokens: Callable[[Demand], int] = all_tokens,
-    shares: Callable[[int], float] = lambda _: 1.0,
-) -> PeerEngine:
-    return PeerEngine(name, "openvino", "openvino", "openvino", _OPENVINO, options, kept, peak_tokens, shares)
-
+_ours = partial(PeerEngine, environment="ringkv", worker="ringkv", format="hf", weights=OURS, fixed_size=True)
+_llama = partial(
+    PeerEngine,
+    environment="llama.cpp",
+    worker="llama_cpp",
+    format="gguf",
+    weights=_GGUF,
+    peak_tokens=llama_cpp_peak_tokens,
+)
+_vino = partial(PeerEngine, environment="openvino", worker="openvino", format="openvino", weights=_OPENVINO)
+_evict = partial(_vino, kept=budget, peak_tokens=openvino_evict_peak_tokens)
+_vllm = partial(PeerEngine, environment="vllm", worker="vllm", format="hf", weights=_BF16, loads_once=True)
 
 ENGINES: Mapping[str, PeerEngine] = {
     engine.name: engine
     for engine in (
-        _ours("ringkv", ringkv, budget, ringkv_peak_tokens),
-        _ours("ringkv-full", ringkv_full, keep_all, ringkv_full_peak_tokens),
-        _llama("llama.cpp", "f16"),
-        _llama("llama.cpp-noflash", "f16", flash=False),
-        _llama("llama.cpp-bf16kv", "bf16"),
-        _llama("llama.cpp-q8kv", "q8_0", shares=_q8_0_share),
-        PeerEngine("vllm", "vllm", "vllm", "hf", _BF16, vllm, keep_all, vllm_peak_tokens, loads_once=True),
-        _vino("openvino", openvino("bf16")),
-        _vino("openvino-u8kv", openvino("u8"), shares=_u8_share),
-        _vino("openvino-evict", openvino_evict("bf16"), budget, openvino_evict_peak_tokens),
-        _vino("openvino-evict-u8kv", openvino_evict("u8"), budget, openvino_evict_peak_tokens, _u8_share),
+        _ours("ringkv", options=ringkv, kept=budget, peak_tokens=ringkv_peak_tokens),
+        _ours("ringkv-full", options=ringkv_full, peak_tokens=ringkv_full_peak_tokens),
+        _llama("llama.cpp", options=llama_cpp("f16")),
+        _llama("llama.cpp-noflash", options=llama_cpp("f16", flash=False)),
+        _llama("llama.cpp-bf16kv", options=llama_cpp("bf16")),
+        _llama("llama.cpp-q8kv", options=llama_cpp("q8_0"), shares=lambda head_dim: 34 / 64),  # 32 elements in 34 bytes
+        _vllm("vllm", options=vllm, peak_tokens=vllm_peak_tokens),
+        _vino("openvino", options=openvino("bf16")),
+        _vino("openvino-u8kv", options=openvino("u8"), shares=_u8_share),
+        _evict("openvino-evict", options=openvino_evict("bf16")),
+        _evict("openvino-evict-u8kv", options=openvino_evict("u8"), shares=_u8_share),
     )
 }
 REFERENCE = "ringkv"  # the engine that ratios refer to

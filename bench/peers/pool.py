@@ -42,14 +42,13 @@ class Pool:
         Raises WorkerFailed if it does not start, or if memory is short beside the busy workers.
         """
         key = json.dumps([engine, str(model), options], sort_keys=True)
-        found = self._loaded.get(key)
-        is_new = found is None or not found.worker.alive
-        if is_new:
-            if found:
-                self.discard(found)
+        loaded = self._loaded.get(key)
+        is_new = loaded is None or not loaded.worker.alive
+        if loaded is None or is_new:
+            if loaded:
+                self.discard(loaded)
             self._free_memory(need)
-            self._loaded[key] = self._load(engine, module, model, options)
-        loaded = self._loaded[key]
+            loaded = self._loaded[key] = self._load(engine, module, model, options)
         assert not loaded.busy
         loaded.busy, loaded.used = True, time.monotonic()
         return loaded, is_new
@@ -77,8 +76,8 @@ class Pool:
 
     def _free_memory(self, need: int) -> None:
         """End idle workers, least recently used first, until `need` bytes are free."""
-        idle = sorted((one for one in self._loaded.values() if not one.busy), key=lambda one: one.used)
-        for loaded in idle:
+        idle = (loaded for loaded in self._loaded.values() if not loaded.busy)
+        for loaded in sorted(idle, key=lambda loaded: loaded.used):
             if self._available() >= need + RESERVE:
                 return
             self.discard(loaded)

@@ -42,8 +42,8 @@ class Bench:
     def trial(self, name: str, prompts: Sequence[list[int]]) -> Trial:
         return Trial(name, prompts, self.pool, self.journal, self.schedule, self.report)
 
-    def participant(self, name: str, need: Callable[[int], Demand], own_batch: int | None = None) -> Participant:
-        return Participant(ENGINES[name], self.engines[name], need, own_batch)
+    def participant(self, name: str, need: Callable[[int], Demand], batch: int | None = None) -> Participant:
+        return Participant(ENGINES[name], self.engines[name], need, batch)
 
 
 class Lengths(NamedTuple):
@@ -130,14 +130,12 @@ def batch_in(engine: PeerEngine, need: Demand, cache_bytes: int) -> int:
 
 def resident(bench: Bench, length: int, requests: int, starts: int) -> None:
     """Measure peak memory and start time of one engine after another. The first start may compile graphs."""
-    need = replace(bench.base, prompt=length, requests=requests)
+    need = _always(replace(bench.base, prompt=length, requests=requests))
     prompts = bench.prompts(requests, length)
     for name in bench.engines:
         for turn in range(1, starts):
-            bench.trial(f"start-{turn}/{length}/{name}", prompts).start(
-                bench.participant(name, _always(need)), requests
-            )
-        bench.trial(f"resident/{length}/{name}", prompts).run([bench.participant(name, _always(need))], [requests])
+            bench.trial(f"start-{turn}/{length}/{name}", prompts).start(bench.participant(name, need), requests)
+        bench.trial(f"resident/{length}/{name}", prompts).run([bench.participant(name, need)], [requests])
         bench.pool.close()
 
 
@@ -147,11 +145,6 @@ class Run(NamedTuple):
     protocol: Protocol
     fields: tuple[str, ...]
     measure: Callable[[Namespace, Bench, int], None]
-
-    @property
-    def suffix(self) -> str:
-        """Return the end of the journal's name."""
-        return "" if self.protocol == "same" else f"-{self.protocol}"
 
 
 def chosen(args: Namespace) -> Run:

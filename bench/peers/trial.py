@@ -37,13 +37,13 @@ class Participant:
     """An engine in a trial.
 
     need: the demand on its process, by number of requests. began: the number of requests it began with.
-    own_batch: its number of requests, which overrides the trial's.
+    batch: its number of requests, which overrides the trial's.
     """
 
     engine: PeerEngine
     model: Path
     need: Callable[[int], Demand]
-    own_batch: int | None = None
+    batch: int | None = None
     loaded: Loaded | None = None
     began: int = 0
     output: list[int] = field(default_factory=list)  # a lone request's tokens
@@ -96,7 +96,7 @@ class Trial:
         """Call `do` for each engine and return those that did not fail."""
         succeeded = []
         for participant in participants:
-            requests = participant.own_batch or count
+            requests = participant.batch or count
             try:
                 do(participant, requests)
                 succeeded.append(participant)
@@ -108,7 +108,7 @@ class Trial:
 
     def _begin(self, participant: Participant, requests: int) -> None:
         """Bring this many requests of the engine past their first tokens."""
-        if participant.loaded is not None and not participant.engine.own_size:
+        if participant.loaded is not None and not participant.engine.fixed_size:
             self._call(participant, "keep", requests=requests)
             return
         if participant.loaded is not None:
@@ -139,20 +139,13 @@ class Trial:
         participant.loaded = None
 
     def _load(self, participant: Participant, requests: int) -> None:
-        engine, need = participant.engine, participant.need(requests)
-        bytes_ = needed_bytes(engine, need, weight_bytes(participant.model))
-        participant.loaded, is_new = self.pool.take(
-            engine.name, engine.worker, participant.model, engine.options(need), bytes_
-        )
+        engine, model, need = participant.engine, participant.model, participant.need(requests)
+        size = needed_bytes(engine, need, weight_bytes(model))
+        participant.loaded, is_new = self.pool.take(engine.name, engine.worker, model, engine.options(need), size)
         if is_new:
-            self._note(
-                participant,
-                "start",
-                requests=requests,
-                start_s=participant.loaded.start_s,
-                facts=participant.loaded.facts,
-            )
-            self.report(f"{self._title} {engine.name}: ready in {participant.loaded.start_s:.1f} s")
+            start_s, facts = participant.loaded.start_s, participant.loaded.facts
+            self._note(participant, "start", requests=requests, start_s=start_s, facts=facts)
+            self.report(f"{self._title} {engine.name}: ready in {start_s:.1f} s")
             self._call(participant, "begin", prompts=[self.prompts[0][:WARM_PROMPT]])
             self._call(participant, "steps", count=WARM_STEPS)
             self._call(participant, "end")

@@ -24,8 +24,8 @@ def budget(prompt: int) -> int:
 def prompts(tokenizer: Tokenizer, count: int, length: int) -> list[list[int]]:
     """Return `count` different stretches of the sources of Python's standard library, which every machine has."""
     library = Path(argparse.__file__).parent
-    found = [*library.glob("*.py"), *library.glob("[a-s]*/*.py")]
-    sources = iter(sorted(path for path in found if path.parent.name != "site-packages"))
+    paths = [*library.glob("*.py"), *library.glob("[a-s]*/*.py")]
+    sources = iter(sorted(path for path in paths if path.parent.name != "site-packages"))
     return [_stretch(tokenizer, sources, length) for _ in range(count)]
 
 
@@ -33,8 +33,7 @@ def _stretch(tokenizer: Tokenizer, sources: Iterator[Path], length: int) -> list
     ids: list[int] = []
     while len(ids) < length:
         if (source := next(sources, None)) is None:
-            raise SystemExit(
-                f"the standard library is {length - len(ids):,} tokens too short for another prompt of {length:,}"
-            )
+            missing = length - len(ids)
+            raise SystemExit(f"the standard library is {missing:,} tokens too short for another prompt of {length:,}")
         ids += tokenizer.encode(source.read_text(encoding="utf-8", errors="ignore"))
     return ids[:length]

@@ -8,9 +8,10 @@ The report reads bench/results only and needs no model and no network. It replac
 `<!-- /recorded -->`, are data, which nothing writes again.
 """
 
-import argparse
+import inspect
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from bench.data import REPOSITORY
 from bench.report import accuracy, peers, traffic
 from bench.report.device import device
 from bench.report.faults import faults
-from bench.report.models import clients, models
-from bench.results import TABLE, latest, read
+from bench.results import TABLE, ResultRow, figures, latest, read, table
+from ringkv.models.families.registry import FAMILIES, Read
+from ringkv.plan.shapes import configurations
 
 DOCS = REPOSITORY / "docs"
 NAMES = ("performance", "accuracy", "policies", "serving", "models", "distributed", "gpu", "formats", "decisions")
@@ -30,8 +32,13 @@ BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
 def main() -> None:
-    if wanted := _arguments().tables:
-        print("\n\n".join(tables()[name]() for name in wanted))
+    parser = command_line(__doc__)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"a table to print: {', '.join(tables())}")
+    args = parser.parse_args()
+    if unknown := set(args.tables) - tables().keys():
+        parser.error(f"no table {', '.join(sorted(unknown))}; --help lists them")
+    if args.tables:
+        print("\n\n".join(tables()[name]() for name in args.tables))
         return
     for path, text in files().items():
         path.write_text(text, encoding="utf-8")
@@ -68,16 +75,33 @@ def files() -> Mapping[Path, str]:
 
 
 def filled(page: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    return BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]()}\n{found[3]}", page)
+    return BLOCK.sub(lambda block: f"{block[1]}{blocks[block[2]]()}\n{block[3]}", page)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = command_line(__doc__)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"a table to print: {', '.join(tables())}")
-    args = parser.parse_args()
-    if unknown := set(args.tables) - tables().keys():
-        parser.error(f"no table {', '.join(sorted(unknown))}; --help lists them")
-    return args
+def models() -> str:
+    """Return a row for each family: its architectures, and the sizes that `ringkv plan` knows."""
+    names: dict[Read, list[str]] = {}
+    for name, family in FAMILIES.items():
+        names.setdefault(family.read, []).append(name)
+    rows = []
+    for family, architectures in names.items():
+        doc = inspect.getdoc(family) or inspect.getdoc(sys.modules[family.__module__]) or ""
+        about = doc.partition("\n\n")[0].replace("\n", " ").removesuffix(".")
+        sizes = (size for size, raw in configurations().items() if raw["architectures"][0] in architectures)
+        rows.append((about, ", ".join(architectures), ", ".join(f"`{size}`" for size in sizes)))
+    return table(("family", "architectures", "`ringkv plan`"), rows).replace("---:", "---")
+
+
+def clients(rows: Sequence[ResultRow]) -> str:
+    """Return the table of passed checks; it names the failed ones."""
+    checks = figures(rows, "clients")
+    lines = []
+    for package in dict.fromkeys(check["package"] for check in checks):
+        mine = [check for check in checks if check["package"] == package]
+        failed = "; ".join(check["check"] for check in mine if not check["passed"])
+        count = f"{sum(check['passed'] for check in mine)} of {len(mine)}"
+        lines.append((package, f"{count}{f'; **failed**: {failed}' if failed else ''}"))
+    return table(("client", "checks passed"), lines).replace("---:", "---")
 
 
 if __name__ == "__main__":

@@ -30,10 +30,9 @@ def summary(means: Groups) -> str:
     for policy, budgets in SHOWN.items():
         for budget in budgets:
             labels = [f"{policy} {budget}{suffix if policy == 'snapstream' else ''}" for *_, suffix in COLUMNS]
-            found = [
-                _find(means[study], place, label) for (_, study, place, _), label in zip(COLUMNS, labels, strict=True)
-            ]
-            lines.append((f"{policy} {SHARES[budget]}", *map(_score, found)))
+            columns = zip(COLUMNS, labels, strict=True)
+            shown = (_score(_find(means[study], place, label)) for (_, study, place, _), label in columns)
+            lines.append((f"{policy} {SHARES[budget]}", *shown))
     head = [f"{column[0]} ({score.count} prompts)" for column, score in zip(COLUMNS, full, strict=True) if score]
     return table(("cache", *head), lines)
 

@@ -1,6 +1,7 @@
 """faults: what was tried against a server, and what came of it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from bench.report.machine import MACHINES, machine_table
 from bench.results import ResultRow, figures, newest
@@ -11,42 +12,42 @@ MIN = 60
 def faults(rows: Sequence[ResultRow]) -> str:
     """Return a row for each trial and kind of machine: its newest run, and of that the worst case."""
     lines = [
-        (trial, told(one), MACHINES[one["machine"]], f"`python -m bench.{bench}`")
+        (trial, told(figure), MACHINES[figure["machine"]], f"`python -m bench.{bench}`")
         for bench, (trial, told) in TRIALS.items()
-        for one in _worst(newest(figures(rows, bench), "machine"))
+        for figure in _worst(newest(figures(rows, bench), "machine"))
     ]
     return machine_table(("trial", "result", "machine", "command"), [*lines, *_fuzzed(rows)])
 
 
-def _worst(found: Sequence[ResultRow]) -> list[ResultRow]:
+def _worst(runs: Sequence[ResultRow]) -> list[ResultRow]:
     """Return one figure for each machine: the slowest, where hostile clients were there."""
-    slowest = sorted(found, key=lambda one: float(one.get("slowest_s", 0)))
-    return list({one["machine"]: one for one in slowest if one.get("strangers") != "none"}.values())
+    slowest = sorted(runs, key=lambda figure: float(figure.get("slowest_s", 0)))
+    return list({figure["machine"]: figure for figure in slowest if figure.get("strangers") != "none"}.values())
 
 
-def _overload(one: ResultRow) -> str:
-    verdict = "all checks passed" if one["passed"] else "**a check failed**"
-    bound = 1.2 * (one["step_s"] + one["chunk_s"])
+def _overload(figure: ResultRow) -> str:
+    verdict = "all checks passed" if figure["passed"] else "**a check failed**"
+    bound = 1.2 * (figure["step_s"] + figure["chunk_s"])
     return (
-        f"{verdict}: {one['sent_requests']:,.0f} requests in {one['minutes']:g} minutes, "
-        f"{one['refused_share']:.0%} refused, inter-token p99 {1e3 * one['itl_p99_s']:.0f} ms "
-        f"(bound {1e3 * bound:.0f}), HTTP {one['http_bytes'] / 1e6:.0f} MB"
+        f"{verdict}: {figure['sent_requests']:,.0f} requests in {figure['minutes']:g} minutes, "
+        f"{figure['refused_share']:.0%} refused, inter-token p99 {1e3 * figure['itl_p99_s']:.0f} ms "
+        f"(bound {1e3 * bound:.0f}), HTTP {figure['http_bytes'] / 1e6:.0f} MB"
     )
 
 
-def _kill(one: ResultRow) -> str:
+def _kill(run: ResultRow) -> str:
     killed = (
-        f"{one['failed_requests']:,.0f} requests ended with an error, {one['cut_requests']:.0f} silently, "
-        f"{one['hung_requests']:.0f} hung; answers again after {one['back_s']:.1f} s, "
-        f"at most {one['slowest_back_s']:.1f} s"
+        f"{run['failed_requests']:,.0f} requests ended with an error, {run['cut_requests']:.0f} silently, "
+        f"{run['hung_requests']:.0f} hung; answers again after {run['back_s']:.1f} s, "
+        f"at most {run['slowest_back_s']:.1f} s"
     )
-    if "drained_requests" not in one:
+    if "drained_requests" not in run:
         return killed
-    return f"{killed}. SIGTERM: {one['drained_requests']:.0f} accepted finished, {one['lost_requests']:.0f} did not"
+    return f"{killed}. SIGTERM: {run['drained_requests']:.0f} accepted finished, {run['lost_requests']:.0f} did not"
 
 
-def _strangers(one: ResultRow) -> str:
-    return f"HTTP process {one['rss_bytes'] / 1e6:,.0f} MB; others' slowest answer {1e3 * one['slowest_s']:.0f} ms"
+def _strangers(run: ResultRow) -> str:
+    return f"HTTP process {run['rss_bytes'] / 1e6:,.0f} MB; others' slowest answer {1e3 * run['slowest_s']:.0f} ms"
 
 
 Trial = tuple[str, Callable[[ResultRow], str]]
@@ -62,15 +63,15 @@ TRIALS: Mapping[str, Trial] = {
 
 def _fuzzed(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each kind of machine: the newest run of each target, added up."""
-    found = newest(figures(rows, "fuzz"), "machine", "target")
-    for machine in dict.fromkeys(one["machine"] for one in found):
-        runs = sorted((one for one in found if one["machine"] == machine), key=lambda one: str(one["target"]))
-        kinds = ", ".join(f"{one['target']} {one['cases']:,.0f}" for one in runs)
+    newest_runs = sorted(newest(figures(rows, "fuzz"), "machine", "target"), key=itemgetter("target"))
+    for machine in dict.fromkeys(run["machine"] for run in newest_runs):
+        runs = [run for run in newest_runs if run["machine"] == machine]
+        inputs = ", ".join(f"{run['target']} {run['cases']:,.0f}" for run in runs)
         result = (
-            f"{sum(one['findings'] for one in runs):.0f} findings; "
-            f"slowest {max(one['slowest_s'] for one in runs):.1f} s, "
-            f"largest {max(one['peak_bytes'] for one in runs) / 1e6:,.0f} MB"
+            f"{sum(run['findings'] for run in runs):.0f} findings; "
+            f"slowest {max(run['slowest_s'] for run in runs):.1f} s, "
+            f"largest {max(run['peak_bytes'] for run in runs) / 1e6:,.0f} MB"
         )
-        minutes = min(one["fuzzed_s"] for one in runs) / MIN
-        trial = f"fuzzing, {minutes:.0f} minutes each; inputs: {kinds}"
+        minutes = min(run["fuzzed_s"] for run in runs) / MIN
+        trial = f"fuzzing, {minutes:.0f} minutes each; inputs: {inputs}"
         yield trial, result, MACHINES[machine], "`python -m bench.fuzz`"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import NamedTuple
 
 from bench.peers.cells import PeerCell, Protocol
@@ -13,19 +14,14 @@ FIRST = "intel-amx_bf16"
 OVER = ("model", "engine", "weights")
 
 OURS, FULL = "ringkv", "ringkv-full"
-LLAMA = ("llama.cpp", "llama.cpp-noflash", "llama.cpp-bf16kv", "llama.cpp-q8kv")
-VLLM = ("vllm",)
-OPENVINO = ("openvino", "openvino-f16kv", "openvino-u8kv")
-EVICTS = ("openvino-evict", "openvino-evict-u8kv")  # evict during decode
-SPARSE = ("openvino-xattention", "openvino-trishape")  # compute less than causal attention in prefill
 FAMILIES: Mapping[str, Sequence[str]] = {
     "ringkv, a quarter kept": (OURS,),
     "ringkv, all kept": (FULL,),
-    "llama.cpp": LLAMA,
-    "vLLM": VLLM,
-    "OpenVINO": OPENVINO,
-    "OpenVINO, evicting": EVICTS,
-    "OpenVINO, sparse prefill": SPARSE,
+    "llama.cpp": ("llama.cpp", "llama.cpp-noflash", "llama.cpp-bf16kv", "llama.cpp-q8kv"),
+    "vLLM": ("vllm",),
+    "OpenVINO": ("openvino", "openvino-f16kv", "openvino-u8kv"),
+    "OpenVINO, evicting": ("openvino-evict", "openvino-evict-u8kv"),  # during decode
+    "OpenVINO, sparse prefill": ("openvino-xattention", "openvino-trishape"),  # less than causal attention
     "transformers": ("transformers",),
 }
 BITS = {16: ("bf16", "f16", "fp16"), 8: ("int8",), 4: ("int4",)}  # our engine's names for its weights
@@ -44,7 +40,7 @@ def cells(table: Iterable[ResultRow], machine: str, model: str) -> list[PeerCell
 
 
 def choose(
-    found: Iterable[PeerCell],
+    cells: Iterable[PeerCell],
     engines: Sequence[str],
     prompt: int,
     requests: int | None = None,
@@ -58,18 +54,13 @@ def choose(
     """
     return [
         cell
-        for cell in found
+        for cell in cells
         if cell.engine in engines
         and cell.protocol == protocol
         and (weights is None or cell.weights in weights)
         and 0.9 * prompt <= cell.prompt <= prompt
         and requests in (None, cell.requests)
     ]
-
-
-def peak(found: Iterable[PeerCell], engines: Sequence[str]) -> int | None:
-    """Return the peak resident memory of the engines' smallest setting, in bytes."""
-    return min((cell.rss_bytes for cell in found if cell.engine in engines and cell.rss_bytes), default=None)
 
 
 def closest(ours: Sequence[PeerCell], others: Iterable[PeerCell], metric: str = "decode") -> Pair | None:
@@ -98,25 +89,19 @@ def engines(rows: Sequence[ResultRow], scores: Mapping[str, Sequence[str]]) -> s
 
     scores: by benchmark, the scores with a quarter kept and with the full cache.
     """
-    found = cells(rows, FIRST, "smollm2")
-    equal = [cell for cell in found if cell.protocol == "equal-bytes"]
+    measured = cells(rows, FIRST, "smollm2")
+    equal = [cell for cell in measured if cell.protocol == "equal-bytes"]
     ours = [cell for cell in equal if cell.engine == OURS]
     lines = []
     for name, members in FAMILIES.items():
-        pair, size = closest(ours, [cell for cell in equal if cell.engine in members]), peak(found, members)
+        pair = closest(ours, [cell for cell in equal if cell.engine in members])
+        size = min((cell.rss_bytes for cell in measured if cell.engine in members and cell.rss_bytes), default=None)
         if pair is not None and size is not None:
             rate, ratio = f"{pair.other.decode_tps:,.0f}", "" if OURS in members else f"{pair.ratio:.1f}x"
-            place = ((OURS,), (FULL,)).index(members) if members in ((OURS,), (FULL,)) else None
-            score = ["" if place is None else each[place] for each in scores.values()]
+            score = [dict(zip((OURS, FULL), each, strict=True)).get(members[0], "") for each in scores.values()]
             lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB", *score))
-    head = (
-        "engine",
-        "requests in 1.5 GB of KV cache",
-        "total tokens/s",
-        "ringkv is faster by",
-        "process memory, 8 requests",
-    )
-    return table((*head, *scores), lines)
+    head = ("engine", "requests in 1.5 GB of KV cache", "total tokens/s", "ringkv is faster by")
+    return table((*head, "process memory, 8 requests", *scores), lines)
 
 
 def by_engine(rows: Sequence[ResultRow]) -> str:
@@ -132,14 +117,12 @@ def by_engine(rows: Sequence[ResultRow]) -> str:
 
 def _ratios(rows: Sequence[ResultRow], machine: str, metric: str, bits: int, engines: Sequence[str]) -> list[float]:
     """Return for each workload the ratio of ringkv's faster setting to the engine's fastest setting."""
-    found = []
-    for every in (cells(rows, machine, model) for model in MODELS):
-        for prompt, requests in sorted({(cell.prompt, cell.requests) for cell in every}):
-            ours = choose(every, (OURS, FULL), prompt, requests, weights=BITS[bits])
-            others = choose(every, engines, prompt, requests, weights=None)
-            if pair := closest(ours, others, metric):
-                found.append(pair.ratio)
-    return found
+    pairs = []
+    for measured in (cells(rows, machine, model) for model in MODELS):
+        for prompt, requests in sorted({(cell.prompt, cell.requests) for cell in measured}):
+            ours = choose(measured, (OURS, FULL), prompt, requests, weights=BITS[bits])
+            pairs.append(closest(ours, choose(measured, engines, prompt, requests, weights=None), metric))
+    return [pair.ratio for pair in pairs if pair]
 
 
 def _range(ratios: Sequence[float]) -> str:
@@ -152,46 +135,30 @@ def _range(ratios: Sequence[float]) -> str:
 
 def perplexity(rows: Sequence[ResultRow]) -> str:
     """Return the table of perplexity at fewer bits per weight over the same engine's 16 bits, by model."""
-    measured = newest([one for one in figures(rows, "perplexity") if one["over_16_bits"]], *OVER, "machine")
-    found = {tuple(one[name] for name in OVER): one for one in sorted(measured, key=lambda one: one["run"])}
-    kinds = sorted({(engine, weights) for _, engine, weights in found}, key=_by_engine)
-    lines = [
-        (
-            f"{engine} {weights}",
-            *(
-                f"{one['over_16_bits']:+.2%}" if (one := found.get((model, engine, weights))) else ""
-                for model in MODELS
-            ),
-        )
-        for engine, weights in kinds
-    ]
-    machines = dict.fromkeys(MACHINES[one["machine"]] for one in found.values())
+    measured = newest([row for row in figures(rows, "perplexity") if row["over_16_bits"]], *OVER, "machine")
+    shares = {itemgetter(*OVER)(figure): figure for figure in sorted(measured, key=itemgetter("run"))}
+    # Ours come first. Of each engine, those with settings after the weights come last.
+    pairs = {(engine != OURS, engine, "," in weights, weights) for _, engine, weights in shares}
+    lines = []
+    for _, engine, _, weights in sorted(pairs):
+        shown = (shares.get((model, engine, weights)) for model in MODELS)
+        lines.append((f"{engine} {weights}", *(f"{figure['over_16_bits']:+.2%}" if figure else "" for figure in shown)))
+    machines = dict.fromkeys(MACHINES[figure["machine"]] for figure in shares.values())
     return f"{table(('engine and weights', *MODELS.values()), lines)}\n\nMachine: {'; '.join(machines)}."
-
-
-def _by_engine(kind: tuple[str, str]) -> tuple[bool, str, bool, str]:
-    """Ours come first, and of each engine's those with the longest names last."""
-    engine, weights = kind
-    return engine != "ringkv", engine, "," in weights, weights
 
 
 def throughput(rows: Sequence[ResultRow]) -> str:
     """Return a chart of tokens per second against prompt length, for all engines of one run."""
-    found = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "same" and cell.decode_tps]
-    runs = [cell.run for cell in found]
-    widest = [cell for cell in found if cell.run == max(set(runs), key=runs.count)]
-    panels = [
-        _panel("1 request, tokens/s", [cell for cell in widest if cell.requests == 1]),
-        _panel("16 requests, tokens/s of all together", [cell for cell in widest if cell.requests == 16]),
-    ]
-    title = "Decode throughput against prompt length (SmolLM2-135M, Intel Xeon with AMX, 2 cores)"
-    return chart(title, panels)
-
-
-def _panel(title: str, found: Sequence[PeerCell]) -> Panel:
-    lines = {
-        name: [Point(cell.prompt, cell.decode_tps or 0) for cell in found if cell.engine == engines[0]]
-        for name, engines in FAMILIES.items()
-        if "sparse" not in name
-    }
-    return Panel(title, lines, {cell.prompt: f"{cell.prompt:,}" for cell in found}, "prompt tokens")
+    measured = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "same" and cell.decode_tps]
+    runs = [cell.run for cell in measured]
+    widest = [cell for cell in measured if cell.run == max(set(runs), key=runs.count)]
+    panels = []
+    for requests, title in ((1, "1 request, tokens/s"), (16, "16 requests, tokens/s of all together")):
+        shown = [cell for cell in widest if cell.requests == requests]
+        lines = {
+            name: [Point(cell.prompt, cell.decode_tps or 0) for cell in shown if cell.engine == engines[0]]
+            for name, engines in FAMILIES.items()
+            if "sparse" not in name
+        }
+        panels.append(Panel(title, lines, {cell.prompt: f"{cell.prompt:,}" for cell in shown}, "prompt tokens"))
+    return chart("Decode throughput against prompt length (SmolLM2-135M, Intel Xeon with AMX, 2 cores)", panels)

@@ -25,16 +25,16 @@ def traffic(rows: Sequence[ResultRow]) -> str:
     """Return the table: throughput and the slowest first tokens if clients wait; the best goodput of arrivals."""
     lines = []
     for (model, machine, workload, shrink, clients), group in groupby(_cells(rows), _load):
-        found = list(group)
+        cells = list(group)
         name = f"{workload}{f', lengths / {shrink}' if shrink > 1 else ''}"
         case = (MODELS[model], MACHINES[machine], f"{name}, {clients} clients" if clients else name)
         if clients:
-            rates = {family: _best(found, members, RATE) for family, members in FAMILIES.items()}
+            rates = {family: _best(cells, members, RATE) for family, members in FAMILIES.items()}
             lines.append((*case, "tokens/s", *_shown(rates, "{:,.0f}"), _over(rates)))
-            firsts = {family: _first(found, members) for family, members in FAMILIES.items()}
+            firsts = {family: _first(cells, members) for family, members in FAMILIES.items()}
             lines.append((*case, "first token, p99", *_shown(firsts, "{:.2f} s"), ""))
         else:
-            rates = {family: _best(found, members, "goodput") for family, members in FAMILIES.items()}
+            rates = {family: _best(cells, members, "goodput") for family, members in FAMILIES.items()}
             lines.append((*case, "best goodput, requests/s", *_shown(rates, "{:.2f}"), _over(rates)))
     return machine_table(HEAD, lines)
 
@@ -44,8 +44,8 @@ def picture(rows: Sequence[ResultRow]) -> str:
     return chart(TITLE, list(_panels(cell for cell in _cells(rows) if cell.per_minute)))
 
 
-def _panels(found: Iterable[TrafficCell]) -> Iterator[Panel]:
-    for (model, machine, workload, shrink, _), group in groupby(found, _load):
+def _panels(offered: Iterable[TrafficCell]) -> Iterator[Panel]:
+    for (model, machine, workload, shrink, _), group in groupby(offered, _load):
         cells = list(group)
         rates = sorted({cell.per_minute / 60 for cell in cells if cell.per_minute})
         if len(rates) < 2 or not any(cell.goodput for cell in cells):
@@ -66,8 +66,8 @@ def _line(cells: Sequence[TrafficCell], members: Sequence[str]) -> list[Point]:
 
 def _cells(rows: Sequence[ResultRow]) -> list[TrafficCell]:
     """Return the cells of the newest run of each load, in the order of models and loads."""
-    found = [asdict(cell) for cell in cells_of(TrafficCell, figures(rows, "traffic"))]
-    kept = cells_of(TrafficCell, newest(found, "model", "machine", "workload", "shrink", "clients"))
+    every = [asdict(cell) for cell in cells_of(TrafficCell, figures(rows, "traffic"))]
+    kept = cells_of(TrafficCell, newest(every, "model", "machine", "workload", "shrink", "clients"))
     return sorted(kept, key=lambda cell: (ORDER.index(cell.model), *_load(cell)[1:]))
 
 

@@ -4,7 +4,7 @@ It sends streamed completions either from clients that wait for their answers or
 to every server. Importing it takes ten seconds of computing, so one process serves a whole run. It is stopped while
 no load runs.
 
-    {"do": "send", "url": ..., "model": ..., "clients": 16, "asks": [[at, prompt, tokens, output], ...]}
+    {"do": "send", "url": ..., "model": ..., "clients": 16, "asks": [[time, prompt, tokens, output], ...]}
         -> {"duration": s, "started": [s, ...], "first": [s, ...], "gaps": [[s, ...], ...], "latencies": [s, ...],
             "outputs": [n or null, ...], "errors": [text, ...], "cpu_s": s}
 
@@ -37,8 +37,7 @@ def ready() -> dict[str, Any]:
 def send(url: str, model: str, clients: int | None, asks: list[tuple[float, str, int, int]]) -> dict[str, Any]:
     started = process_time()
     result = asyncio.run(_benchmark(url, model, clients, asks))
-    found = {name: result[key] for name, key in KEYS.items()}
-    return found | {
+    return {name: result[key] for name, key in KEYS.items()} | {
         "duration": result["duration"],
         # Without usage and a tokenizer the benchmark says 1.
         "outputs": [None if count <= 1 else count for count in result["output_lens"]],
@@ -52,9 +51,9 @@ async def _benchmark(
     from vllm.benchmarks.datasets import SampleRequest  # type: ignore[import-not-found]
     from vllm.benchmarks.serve import TaskType, benchmark
 
+    names = ("timestamp", "prompt", "prompt_len", "expected_output_len")
     requests = [
-        SampleRequest(prompt=prompt, prompt_len=tokens, expected_output_len=output, timestamp=at, request_id=f"{place}")
-        for place, (at, prompt, tokens, output) in enumerate(asks)
+        SampleRequest(**dict(zip(names, ask, strict=True)), request_id=f"{place}") for place, ask in enumerate(asks)
     ]
     result: dict[str, Any] = await benchmark(
         task_type=TaskType.GENERATION,

@@ -6,8 +6,8 @@ time in which requests arrive, or until the last answer if clients wait for thei
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench.metrics import quantile
@@ -78,7 +78,7 @@ class TrafficTurn:
         """Return the turn from the clients' reply. wanted: output tokens requested. seconds: of arrivals."""
         outputs = [_tokens(*each) for each in zip(reply["outputs"], reply["gaps"], wanted, strict=True)]
         rows = list(zip(reply["first"], reply["latencies"], outputs, reply["errors"], wanted, strict=True))
-        whole = [row[:3] for row in rows if not row[3] and row[2] == row[4]]
+        complete = [row[:3] for row in rows if not row[3] and row[2] == row[4]]
         gaps = [gap for each in reply["gaps"] for gap in each]
         cut = next((f"an answer has {tokens} of {want} tokens" for *_, tokens, _, want in rows if tokens != want), "")
         return cls(
@@ -86,11 +86,11 @@ class TrafficTurn:
             duration=reply["duration"],
             sent=len(rows),
             tokens=sum(outputs),
-            answers=[(first, (latency - first) / max(1, tokens - 1)) for first, latency, tokens in whole],
+            answers=[(first, (latency - first) / max(1, tokens - 1)) for first, latency, tokens in complete],
             gaps={f"{ms}": count for ms, count in Counter(round(gap / MS) for gap in gaps).items()},
             longest=max(gaps, default=0.0),
             cpu_s=reply["cpu_s"],
-            error=next((_last(error) for error in reply["errors"] if error), cut),
+            error=next((error.strip().splitlines()[-1][:200] for error in reply["errors"] if error), cut),
         )
 
     @property
@@ -107,15 +107,6 @@ def _tokens(counted: int | None, gaps: Sequence[float], want: int) -> int:
         return counted
     events = len(gaps) + 1
     return want if events >= EVENTS * want else events
-
-
-def _last(error: str) -> str:
-    return error.strip().splitlines()[-1][:200]
-
-
-def turns_of(records: Iterable[Mapping[str, Any]]) -> list[TrafficTurn]:
-    known = {field.name for field in fields(TrafficTurn)}
-    return [TrafficTurn(**{key: value for key, value in record.items() if key in known}) for record in records]
 
 
 def measured(turns: Sequence[TrafficTurn]) -> dict[str, Any]:
@@ -153,39 +144,25 @@ HEAD = (
 
 def shown(cells: Sequence[TrafficCell]) -> str:
     ordered = sorted(cells, key=lambda cell: (cell.model, cell.workload, cell.clients or 0, cell.per_minute or 0))
-    return table(HEAD, [_row(cell) for cell in ordered])
-
-
-def load_name(cell: TrafficCell) -> str:
-    how = f"{cell.clients} clients" if cell.clients else f"{(cell.per_minute or 0) / 60:.2f}/s"
-    return f"{cell.workload}{f' / {cell.shrink}' if cell.shrink > 1 else ''}, {how}"
+    return table(HEAD, list(map(_row, ordered)))
 
 
 def _row(cell: TrafficCell) -> tuple[str, ...]:
+    offered = f"{cell.clients} clients" if cell.clients else f"{(cell.per_minute or 0) / 60:.2f}/s"
+    load = f"{cell.workload}{f' / {cell.shrink}' if cell.shrink > 1 else ''}, {offered}"
     if cell.tokens_per_s is None:
-        return (load_name(cell), cell.engine, cell.why or "", *[""] * (len(HEAD) - 3))
+        return (load, cell.engine, cell.why or "", *[""] * (len(HEAD) - 3))
     cpu = (cell.clients_cpu_s or 0) / (cell.served_s or 1)
+    milliseconds = (cell.tpot_s, cell.tpot_p99_s, cell.gap_s, cell.gap_p99_s)
     return (
-        load_name(cell),
+        load,
         cell.engine,
         f"{cell.tokens_per_s:,.1f}",
         f"{cell.goodput or 0:.2f}",
         f"{cell.good_share or 0:.0%}",
-        _seconds(cell.ttft_s),
-        _seconds(cell.ttft_p99_s),
-        _ms(cell.tpot_s),
-        _ms(cell.tpot_p99_s),
-        _ms(cell.gap_s),
-        _ms(cell.gap_p99_s),
+        *("" if value is None else f"{value:.2f} s" for value in (cell.ttft_s, cell.ttft_p99_s)),
+        *("" if value is None else f"{1e3 * value:.0f} ms" for value in milliseconds),
         f"{cell.sent_requests}",
         f"{cell.failed_requests}" + (f" ({cell.why})" if cell.why else ""),
         f"{cpu:.0%} of a core",
     )
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f} s"
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{1e3 * value:.0f} ms"

@@ -42,18 +42,15 @@ class Load:
 def in_turn(clients: int, each: int) -> Load:
     """Return `short` from so many clients, with `each` requests for each client on average."""
     random = Random(0)
-    return Load("short", tuple(Lengths(0.0, *_short(random)) for _ in range(clients * each)), clients=clients)
+    lengths = (Lengths(0.0, random.randint(*PROMPTS), random.randint(*OUTPUTS)) for _ in range(clients * each))
+    return Load("short", tuple(lengths), clients=clients)
 
 
 def arriving(workload: str, rate: float, seconds: float, need: Demand, shrink: int = 1) -> Load:
     """Return a trace's requests at a rate, without those that are longer than what is needed. Raises NoTrace."""
-    found = arrivals(workload, shrink)(rate, seconds)
-    kept = fitting(found, need.length, need.prompt, need.output)
-    return Load(workload, tuple(kept), None, rate, seconds, len(found) - len(kept), shrink)
-
-
-def _short(random: Random) -> tuple[int, int]:
-    return random.randint(*PROMPTS), random.randint(*OUTPUTS)
+    requests = arrivals(workload, shrink)(rate, seconds)
+    kept = fitting(requests, need.length, need.prompt, need.output)
+    return Load(workload, tuple(kept), None, rate, seconds, len(requests) - len(kept), shrink)
 
 
 class Texts:
@@ -70,7 +67,7 @@ class Texts:
     def ask(self, scope: str, name: str, wanted: Lengths, part: int) -> Ask:
         """Return a request of these lengths. scope: whose requests share parts. part: tokens of each part."""
         prompt = self._prompt(scope, name, wanted, part)
-        return Ask(wanted.at, prompt, len(self._tokenizer.encode(prompt)), wanted.output)
+        return Ask(wanted.arrival, prompt, len(self._tokenizer.encode(prompt)), wanted.output)
 
     def _prompt(self, scope: str, name: str, wanted: Lengths, part: int) -> str:
         if wanted.parts is None:

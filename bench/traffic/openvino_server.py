@@ -24,6 +24,8 @@ from aiohttp import web  # type: ignore[import-not-found]
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from bench.arguments import command_line
+
 Tokens = list[int]
 Answer = asyncio.Queue[Tokens | None]
 """A request's new tokens, step by step; None ends them."""
@@ -131,7 +133,7 @@ async def _serve(args: argparse.Namespace) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--port", type=int, required=True)

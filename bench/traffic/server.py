@@ -6,12 +6,12 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPConnection
 from pathlib import Path
 
 from bench.data import REPOSITORY
 from bench.peers.worker import Stoppable
 from bench.peers.workers.serve import die_with_parent
+from bench.serving import ask
 
 HOST = "127.0.0.1"
 POLL = 0.25  # seconds between questions whether it is ready
@@ -25,8 +25,8 @@ class Server(Stoppable):
     """A running server. It ends with this process."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], port: int, log: Path) -> None:
-        own = {"stdin": subprocess.DEVNULL, "env": {**os.environ, **environment}, "preexec_fn": die_with_parent}
-        super().__init__(command, log, REPOSITORY, **own)
+        options = {"stdin": subprocess.DEVNULL, "env": {**os.environ, **environment}, "preexec_fn": die_with_parent}
+        super().__init__(command, log, REPOSITORY, **options)
         self.port = port
 
     @property
@@ -47,16 +47,12 @@ class Server(Stoppable):
     def get(self, path: str) -> bytes | None:
         """Return the body; None if there is no answer or its status is not 200."""
         with suppress(OSError):
-            connection = HTTPConnection(HOST, self.port, timeout=5)
-            connection.request("GET", path)
-            with connection.getresponse() as answer:
-                body = answer.read()
-                return body if answer.status == 200 else None
+            status, body = ask(self.port, "GET", path, timeout=5)
+            return body if status == 200 else None
         return None
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        port: int = one.getsockname()[1]
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
         return port

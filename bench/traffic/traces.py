@@ -13,6 +13,7 @@ from itertools import count, groupby, islice, pairwise
 from math import exp, log
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from bench.data import DATA
 
@@ -27,36 +28,37 @@ LONGEST = 1024  # tokens of a ShareGPT-like prompt or output
 
 @dataclass(frozen=True)
 class Lengths:
-    """One request's arrival, in seconds since the load began, and its tokens.
+    """A request's arrival, in seconds since the load began, and its tokens.
 
     parts: ids of equal pieces of the prompt, in order; requests that share leading ids share text. None: all its own.
     """
 
-    at: float
+    arrival: float
     prompt: int
     output: int
     parts: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Ask:
-    """One request as it is sent. tokens: of its prompt."""
+class Ask(NamedTuple):
+    """A request as it is sent, at seconds since the load began. tokens: of its prompt."""
 
-    at: float
+    arrival: float
     prompt: str
     tokens: int
     output: int
 
 
-def fitting(found: Sequence[Lengths], context: int, prompt: int, output: int) -> list[Lengths]:
+def fitting(requests: Sequence[Lengths], context: int, prompt: int, output: int) -> list[Lengths]:
     """Return the requests with at most so many tokens of prompt, of output and of both.
 
     A text's own tokens may differ by a few from the number it was made for, so 2% and 16 tokens stay free.
     """
     return [
-        one
-        for one in found
-        if one.prompt <= prompt and one.output <= output and one.prompt * 1.02 + one.output + 16 <= context
+        request
+        for request in requests
+        if request.prompt <= prompt
+        and request.output <= output
+        and request.prompt * 1.02 + request.output + 16 <= context
     ]
 
 
@@ -96,32 +98,32 @@ def scaled(rows: Sequence[Lengths], rate: float, seconds: float) -> list[Lengths
     A short trace is repeated from its beginning.
     """
     spread = _spread(rows)
-    span = spread[-1].at * len(rows) / max(1, len(rows) - 1) or 1.0
-    endless = (replace(one, at=one.at + lap * span) for lap in count() for one in spread)
-    *found, following = islice(endless, max(1, round(rate * seconds)) + 1)
-    return [replace(one, at=one.at * seconds / following.at) for one in found]
+    span = spread[-1].arrival * len(rows) / max(1, len(rows) - 1) or 1.0
+    endless = (replace(row, arrival=row.arrival + lap * span) for lap in count() for row in spread)
+    *requests, following = islice(endless, max(1, round(rate * seconds)) + 1)
+    return [replace(request, arrival=request.arrival * seconds / following.arrival) for request in requests]
 
 
 def _spread(rows: Sequence[Lengths]) -> list[Lengths]:
     """Spread requests of the same time evenly until the next time, as Mooncake's times are multiples of 3 s."""
-    groups = [list(group) for _, group in groupby(rows, lambda one: one.at)]
-    times = [group[0].at for group in groups]
+    groups = [list(group) for _, group in groupby(rows, lambda row: row.arrival)]
+    times = [group[0].arrival for group in groups]
     mean = times[-1] / max(1, len(times) - 1)
     gaps = [after - before for before, after in pairwise([*times, times[-1] + mean])]
     return [
-        replace(one, at=one.at + gap * place / len(group))
+        replace(row, arrival=row.arrival + gap * place / len(group))
         for group, gap in zip(groups, gaps, strict=True)
-        for place, one in enumerate(group)
+        for place, row in enumerate(group)
     ]
 
 
 def _shrunk(row: Mapping[str, object], shrink: int) -> Lengths:
     parts = row.get("hash_ids")
     assert parts is None or isinstance(parts, list)
-    at, prompt, output = (float(str(row[key])) for key in ("timestamp", "input_length", "output_length"))
+    milliseconds, prompt, output = (float(str(row[key])) for key in ("timestamp", "input_length", "output_length"))
     # One token of output has no time between tokens.
     return Lengths(
-        at * MS,
+        milliseconds * MS,
         max(1, round(prompt / shrink)),
         max(2, round(output / shrink)),
         None if parts is None else tuple(map(int, parts)),
@@ -143,15 +145,15 @@ def _generated(windows: Sequence[tuple[float, float]], rate: float, seconds: flo
     """
     random, width = Random(seed), seconds / len(windows)
     mean = sum(window for window, _ in windows) / len(windows)
-    share, found = min(1.0, rate / mean), []
+    share, requests = min(1.0, rate / mean), []
     for place, (window, variation) in enumerate(windows):
         shape = 1 / (1 + share * (variation**2 - 1))
         gap = mean / (rate * window)
-        at = place * width + random.gammavariate(shape, gap / shape)
-        while at < (place + 1) * width:
-            found.append(Lengths(at, *_sharegpt(random)))
-            at += random.gammavariate(shape, gap / shape)
-    return found
+        arrival = place * width + random.gammavariate(shape, gap / shape)
+        while arrival < (place + 1) * width:
+            requests.append(Lengths(arrival, *_sharegpt(random)))
+            arrival += random.gammavariate(shape, gap / shape)
+    return requests
 
 
 def _sharegpt(random: Random) -> tuple[int, int]:

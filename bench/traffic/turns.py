@@ -6,8 +6,9 @@ from typing import Any
 
 from bench.journal import Journal
 from bench.peers.worker import Worker, WorkerFailed
+from bench.results import cells_of
 from bench.traffic.engines import Demand
-from bench.traffic.figures import TrafficTurn, turns_of
+from bench.traffic.figures import TrafficTurn
 from bench.traffic.loads import Load, Texts
 from bench.traffic.server import Server, ServerFailed
 from bench.traffic.traces import Ask
@@ -90,43 +91,48 @@ class Turns:
         case = {"model": self.model, "engine": engine, "settings": settings, **case_of(load)}
         case["cache_bytes"] = self.servers.demand.cache_bytes
         try:
-            found = self._send(load, engine, turn)
+            measured = self._send(load, engine, turn)
         except (ServerFailed, WorkerFailed) as error:
             self.report(f"{load.name}, {engine}: {error}")
             self.servers.drop(engine)
             self.journal.add(trial, "failed", **case, why=f"{error}")  # not done: it is tried again when resumed
         else:
-            self.journal.add(trial, "turn", **case, **asdict(found))
+            self.journal.add(trial, "turn", **case, **asdict(measured))
             self.journal.add(trial, "done")
-            self.report(_line(load, engine, turn, found))
+            self.report(
+                f"{load.name}, {engine}, turn {turn + 1}: {measured.tokens / measured.duration:.1f} tokens/s "
+                f"in {measured.duration:.0f} s, {measured.good} of {measured.sent} good; "
+                f"clients took {measured.cpu_s / measured.duration:.0%} of a core"
+                + (f"; {measured.error}" if measured.error else "")
+            )
 
     def _send(self, load: Load, engine: str, turn: int) -> TrafficTurn:
         server, is_new = self.servers.take(engine)
         try:
             if is_new:
                 warm = self._asks("warm", replace(load, asks=load.asks[:WARM]))
-                self._call(server, WARM, [(0.0, one.prompt, one.tokens, WARM_OUTPUT) for one in warm])
+                self._call(server, WARM, [ask._replace(arrival=0.0, output=WARM_OUTPUT) for ask in warm])
             asks = self._asks(f"{load.name} {turn}", load)
-            sent = [(one.at, one.prompt, one.tokens, one.output) for one in asks]
-            reply = self._call(server, load.clients, sent)
+            reply = self._call(server, load.clients, asks)
         finally:
             server.pause()
         if not server.alive:
             raise ServerFailed("the server ended under the load")
-        return TrafficTurn.of(reply, [one.output for one in asks], load.seconds)
+        return TrafficTurn.of(reply, [ask.output for ask in asks], load.seconds)
 
     def _asks(self, scope: str, load: Load) -> list[Ask]:
-        return [self.texts.ask(scope, f"{place}", one, load.part) for place, one in enumerate(load.asks)]
+        return [self.texts.ask(scope, f"{place}", lengths, load.part) for place, lengths in enumerate(load.asks)]
 
-    def _call(self, server: Server, clients: int | None, asks: Sequence[tuple[float, str, int, int]]) -> dict[str, Any]:
+    def _call(self, server: Server, clients: int | None, asks: Sequence[Ask]) -> dict[str, Any]:
         served = self.servers.demand.served
         return self.clients.call("send", ANSWER_S, url=server.url, model=served, clients=clients, asks=asks)
 
     def _share(self, load: Load, engine: str, settings: str) -> float:
         """Return the share of good requests in all turns under a load; 0 if none was measured."""
         trials = {self._trial(load, engine, turn, settings) for turn in range(self.count)}
-        found = turns_of(one for one in self.journal.records if one["trial"] in trials and one["kind"] == "turn")
-        return sum(turn.good for turn in found) / (sum(turn.sent for turn in found) or 1)
+        records = (line for line in self.journal.records if line["trial"] in trials and line["kind"] == "turn")
+        turns = cells_of(TrafficTurn, records)
+        return sum(turn.good for turn in turns) / (sum(turn.sent for turn in turns) or 1)
 
     def _trial(self, load: Load, engine: str, turn: int, settings: str) -> str:
         need = self.servers.demand
@@ -138,12 +144,3 @@ def case_of(load: Load) -> dict[str, Any]:
     """Return the fields of a `TrafficCell` that name a load."""
     per_minute = None if load.rate is None else round(60 * load.rate)
     return {"workload": load.workload, "shrink": load.shrink, "clients": load.clients, "per_minute": per_minute}
-
-
-def _line(load: Load, engine: str, turn: int, found: TrafficTurn) -> str:
-    return (
-        f"{load.name}, {engine}, turn {turn + 1}: {found.tokens / found.duration:.1f} tokens/s "
-        f"in {found.duration:.0f} s, "
-        f"{found.good} of {found.sent} good; clients took {found.cpu_s / found.duration:.0%} of a core"
-        + (f"; {found.error}" if found.error else "")
-    )

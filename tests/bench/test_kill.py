@@ -35,7 +35,7 @@ def test_a_stream_counts_as_its_last_two_events_say(events: list[bytes], outcome
 def test_a_kill_meets_the_requests_that_were_running() -> None:
     requests = [Ended(0, 5, "finished"), Ended(4, 10.2, "error"), Ended(9, 10.1, "refused"), Ended(11, 12, "finished")]
     kills = [Kill(10.0, 2.0, 3.0)]
-    affected = [running_at(kill.at, requests) for kill in kills]
+    affected = [running_at(kill.time, requests) for kill in kills]
     assert affected == [[requests[1]]]
     assert list(wrong(kills, affected, requests)) == []
     found = figure(kills, affected, requests, files=0)

@@ -115,7 +115,8 @@ def test_each_fault_fails_its_own_check() -> None:
     assert failing(wrong=1) == ["answers that differ from the one alone"]
     assert failing(after=replace(RESOURCES, tasks=4)) == ["leaked: slots, lanes, tasks, descriptors"]
     assert (
-        verdict(after=replace(RESOURCES, tasks=4))["leaked: slots, lanes, tasks, descriptors"].found == "tasks 3 -> 4"
+        verdict(after=replace(RESOURCES, tasks=4))["leaked: slots, lanes, tasks, descriptors"].measured
+        == "tasks 3 -> 4"
     )
     assert failing(queued=[17]) == ["requests in the queue, at most"]
     assert failing(http_bytes=[101] * 10) == ["memory of the HTTP process"]

@@ -28,6 +28,7 @@ WEATHER: Any = {
         },
     },
 }
+TOOLS: Any = {"model": MODEL, "tools": [WEATHER]}
 CHECKS: list[tuple[str, Callable[[], str]]] = []
 
 
@@ -39,6 +40,16 @@ def check(what: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
         return function
 
     return register
+
+
+def send_result(messages: Any, message: Any) -> str:
+    """Send the result of a message's tool call back, after these messages. Return the size of that prompt."""
+    (call,) = message.tool_calls or ()
+    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
+    answered = [*messages, message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(**TOOLS, messages=answered, max_tokens=16)
+    assert answer.usage is not None
+    return f"{answer.usage.prompt_tokens} tokens of prompt"
 
 
 def main() -> None:

@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-from bench.clients.with_openai.harness import MODEL, WEATHER, check, client, main
+from bench.clients.with_openai.harness import TOOLS, check, client, main, send_result
 
 PARIS: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-REQUEST: Any = {"model": MODEL, "messages": PARIS, "tools": [WEATHER], "tool_choice": "required", "temperature": 0}
+REQUEST: Any = {**TOOLS, "messages": PARIS, "tool_choice": "required", "temperature": 0}
 
 
 @check("tools in Llama 3's format: a required one")
-def whole() -> str:
+def complete() -> str:
     choice = client.chat.completions.create(**REQUEST).choices[0]
     (call,) = choice.message.tool_calls or ()
     assert choice.finish_reason == "tool_calls"
@@ -26,11 +26,7 @@ def streamed() -> str:
     (call,) = message.tool_calls or ()
     (same,) = client.chat.completions.create(**REQUEST).choices[0].message.tool_calls or ()
     assert call.function.arguments == same.function.arguments  # type: ignore[union-attr]
-    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
-    messages = [*PARIS, message.model_dump(exclude_none=True), result]
-    answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=16)
-    assert answer.usage is not None
-    return f"{answer.usage.prompt_tokens} tokens of prompt"
+    return send_result(PARIS, message)
 
 
 @check("tools in Llama 3's format: one that the model may call, or not")

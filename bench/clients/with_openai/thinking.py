@@ -16,7 +16,7 @@ REQUEST: Any = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tok
 
 
 @check("a thought, whole: apart from what is answered")
-def whole() -> str:
+def complete() -> str:
     message = client.chat.completions.create(**REQUEST).choices[0].message
     thought, answer = message.reasoning_content, message.content  # type: ignore[attr-defined]
     assert thought

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 from pydantic import BaseModel
 
-from bench.clients.with_openai.harness import MODEL, WEATHER, async_client, check, client, main
+from bench.clients.with_openai.harness import MODEL, TOOLS, async_client, check, client, main, send_result
 
 HELLO: Any = [{"role": "user", "content": "Say hello to the sea."}]
 
@@ -28,9 +28,9 @@ def models() -> str:
 @check("completions, whole and streamed alike")
 def completions() -> str:
     body: Any = {"model": MODEL, "prompt": "The sea is", "max_tokens": 24, "temperature": 0}
-    whole = client.completions.create(**body).choices[0].text
+    text = client.completions.create(**body).choices[0].text
     parts = [chunk.choices[0].text for chunk in client.completions.create(**body, stream=True)]
-    assert "".join(parts) == whole
+    assert "".join(parts) == text
     assert len(parts) == 24
     return f"{len(parts)} chunks"
 
@@ -51,11 +51,11 @@ def choices() -> str:
 @check("chat, whole and streamed alike, with usage")
 def chat() -> str:
     body: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 24, "temperature": 0}
-    whole = client.chat.completions.create(**body)
+    answer = client.chat.completions.create(**body)
     chunks = list(client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == whole.choices[0].message.content
-    assert chunks[-1].usage == whole.usage or chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    assert text == answer.choices[0].message.content
+    assert chunks[-1].usage == answer.usage or chunks[-1].usage.total_tokens == answer.usage.total_tokens
     return repr(text[:40])
 
 
@@ -63,20 +63,20 @@ def chat() -> str:
 def chat_logprobs() -> str:
     got = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=3, logprobs=True, top_logprobs=2)
     content = got.choices[0].logprobs.content  # type: ignore[union-attr]
-    assert [len(one.top_logprobs) for one in content] == [2, 2, 2]
+    assert [len(token.top_logprobs) for token in content] == [2, 2, 2]
     return f"{len(content)} tokens"
 
 
 @check("the asynchronous client, 8 streams at once")
 def together() -> str:
-    async def one(number: int) -> str:
+    async def count_to(number: int) -> str:
         stream = await async_client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": f"Count to {number}."}], max_tokens=16, stream=True
         )
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
     async def all_() -> list[str]:
-        return list(await asyncio.gather(*(one(number) for number in range(8))))
+        return list(await asyncio.gather(*(count_to(number) for number in range(8))))
 
     texts = asyncio.run(all_())
     assert all(texts)
@@ -87,7 +87,7 @@ def together() -> str:
 def tools() -> str:
     named: Any = {"type": "function", "function": {"name": "weather"}}
     for choice in (named, "required"):
-        got = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[WEATHER], tool_choice=choice)
+        got = client.chat.completions.create(**TOOLS, messages=HELLO, tool_choice=choice)
         (call,) = got.choices[0].message.tool_calls or ()
         assert "city" in json.loads(call.function.arguments)  # type: ignore[union-attr]
         assert got.choices[0].finish_reason == "tool_calls"
@@ -96,14 +96,9 @@ def tools() -> str:
 
 @check("tools: streamed, and the result sent back")
 def streamed_tools() -> str:
-    with client.chat.completions.stream(model=MODEL, messages=HELLO, tools=[WEATHER], tool_choice="required") as stream:
+    with client.chat.completions.stream(**TOOLS, messages=HELLO, tool_choice="required") as stream:
         message = stream.get_final_completion().choices[0].message
-    (call,) = message.tool_calls or ()
-    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}
-    messages = [*HELLO, message.model_dump(exclude_none=True), result]
-    answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=16)
-    assert answer.usage is not None
-    return f"{answer.usage.prompt_tokens} tokens of prompt"
+    return send_result(HELLO, message)
 
 
 @check("structured output: parse() of a pydantic model")
@@ -119,10 +114,10 @@ def structured() -> str:
 @check("responses, whole and streamed alike")
 def responses() -> str:
     body: Any = {"model": MODEL, "input": "Say hello.", "temperature": 0}
-    whole = client.responses.create(**body).output_text
+    text = client.responses.create(**body).output_text
     with client.responses.stream(**body) as stream:
-        assert stream.get_final_response().output_text == whole
-    return repr(whole[:40])
+        assert stream.get_final_response().output_text == text
+    return repr(text[:40])
 
 
 @check("errors are of the class that says what is wrong")

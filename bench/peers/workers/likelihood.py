@@ -30,9 +30,8 @@ def openvino(model: str, length: int, threads: int) -> Logits:
     import openvino  # type: ignore[import-not-found]
 
     properties = {"INFERENCE_NUM_THREADS": threads, "KV_CACHE_PRECISION": "bf16"}
-    request = (
-        openvino.Core().compile_model(Path(model) / "openvino_model.xml", "CPU", properties).create_infer_request()
-    )
+    compiled = openvino.Core().compile_model(Path(model) / "openvino_model.xml", "CPU", properties)
+    request = compiled.create_infer_request()
 
     def logits(tokens: Sequence[int]) -> Iterator[Any]:
         request.reset_state()

@@ -67,10 +67,8 @@ class LlamaCpp:
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Any]:
         """Yield the logits after each token, float32 [vocabulary], overwritten by the next. Drops request 0 at last."""
-        for start in range(0, len(tokens), BATCH):
-            batch = tokens[start : start + BATCH]
-            self._run([(token, start + place, 0) for place, token in enumerate(batch)], every=True)
-            yield from map(self._row, range(len(batch)))
+        for size in self._batches(0, tokens, every=True):
+            yield from map(self._row, range(size))
         self.drop([0])
 
     def facts(self) -> Mapping[str, Any]:
@@ -78,10 +76,15 @@ class LlamaCpp:
         return {"version": llama_cpp.__version__, "repack": self._repack, "system": system}
 
     def _prefill(self, request: int, tokens: list[int]) -> tuple[int, int]:
+        *_, size = self._batches(request, tokens, every=False)
+        return self._sampled(request, size - 1, len(tokens))
+
+    def _batches(self, request: int, tokens: Sequence[int], every: bool) -> Iterator[int]:
+        """Run a prompt in batches and yield the rows of each after it has run."""
         for start in range(0, len(tokens), BATCH):
             batch = tokens[start : start + BATCH]
-            self._run([(token, start + place, request) for place, token in enumerate(batch)], every=False)
-        return self._sampled(request, len(batch) - 1, len(tokens))
+            self._run([(token, start + place, request) for place, token in enumerate(batch)], every)
+            yield len(batch)
 
     def _decode(self) -> list[tuple[int, int]]:
         rows = [(token, position, request) for request, (token, position) in self._running.items()]
@@ -105,8 +108,8 @@ class LlamaCpp:
         return request, token
 
     def _row(self, row: int) -> Any:
-        at = llama_cpp.llama_get_logits_ith(self._context, row)
-        return np.ctypeslib.as_array(ctypes.cast(at, ctypes.POINTER(ctypes.c_float)), (self._vocab,))
+        logits = llama_cpp.llama_get_logits_ith(self._context, row)
+        return np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._vocab,))
 
 
 def _context(model: Any, options: Mapping[str, Any]) -> Any:

@@ -43,9 +43,8 @@ class Vllm:
             self._engine.add_request(str(place), {"prompt_token_ids": tokens}, sampling)
 
     def step(self) -> Iterable[tuple[int, int]]:
-        return [
-            (int(output.request_id), token) for output in self._engine.step() for token in output.outputs[0].token_ids
-        ]
+        outputs = self._engine.step()
+        return [(int(output.request_id), token) for output in outputs for token in output.outputs[0].token_ids]
 
     def drop(self, requests: Iterable[int]) -> None:
         self._engine.abort_request([str(request) for request in requests])

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from bench.clients.__main__ import CLIENTS, _keep
 from bench.clients.checks import Check
-from bench.report.models import clients
+from bench.report.__main__ import clients
 from bench.results import figures, latest, read
 
 

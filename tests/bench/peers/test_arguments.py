@@ -1,6 +1,6 @@
 import pytest
 
-from bench.peers.arguments import arguments
+from bench.peers.__main__ import arguments
 
 
 def test_defaults_depend_on_the_measurement() -> None:

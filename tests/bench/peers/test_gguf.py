@@ -5,7 +5,7 @@ import pytest
 from gguf import GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 
-from bench.peers.gguf import rewrite
+from bench.peers.weights import rewrite
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bench.peers import __main__ as module
-from bench.peers.arguments import arguments
+from bench.peers.__main__ import arguments
 from bench.peers.install import NotInstalled
 from bench.peers.protocols import RUNS, Run
 

@@ -23,11 +23,11 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
     made.close()
 
 
-def participant(name: str, model: Path, own_size: bool = False, **options: Any) -> Participant:
+def participant(name: str, model: Path, fixed_size: bool = False, **options: Any) -> Participant:
     def chosen(need: Demand) -> dict[str, Any]:
-        return options | ({"size": need.requests} if own_size else {})
+        return options | ({"size": need.requests} if fixed_size else {})
 
-    engine = replace(ENGINES[name], options=chosen, own_size=own_size)
+    engine = replace(ENGINES[name], options=chosen, fixed_size=fixed_size)
     return Participant(engine, model, lambda requests: replace(NEED, requests=requests))
 
 
@@ -59,7 +59,7 @@ def test_prompts_run_once_for_all_numbers_of_requests(pool: Pool, tmp_path: Path
 
 def test_an_engine_of_fixed_size_starts_for_each_number_of_requests(pool: Pool, tmp_path: Path, model: Path) -> None:
     trial = make_trial(pool, tmp_path)
-    trial.run([participant("ringkv", model, own_size=True)], [2, 4])
+    trial.run([participant("ringkv", model, fixed_size=True)], [2, 4])
     assert [one for one in kinds(trial, "ringkv") if one[0] in ("start", "first")] == [
         ("start", 4), ("first", 4), ("start", 2), ("first", 2)
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_an_engine_of_fixed_size_starts_for_each_number_of_requests(pool: Pool, 
 
 def test_turns_alternate(pool: Pool, tmp_path: Path, model: Path) -> None:
     trial = make_trial(pool, tmp_path)
-    trial.run([participant("ringkv", model, own_size=True), participant("vllm", model)], [2])
+    trial.run([participant("ringkv", model, fixed_size=True), participant("vllm", model)], [2])
     laps = [one["engine"] for one in trial.journal.records if one["kind"] == "laps"]
     assert laps == ["ringkv", "vllm"] * 2
 
@@ -83,7 +83,7 @@ def test_the_first_step_of_a_turn_is_not_counted(pool: Pool, tmp_path: Path, mod
 def test_a_crash_costs_only_its_own_cells(pool: Pool, tmp_path: Path, model: Path) -> None:
     trial = make_trial(pool, tmp_path)
     warm = 3  # steps
-    trial.run([participant("ringkv", model, own_size=True), participant("vllm", model, crash_at=warm + 4 + 2)], [4])
+    trial.run([participant("ringkv", model, fixed_size=True), participant("vllm", model, crash_at=warm + 4 + 2)], [4])
     found = {cell.engine: cell for cell in cells(trial.journal.records, "same", 16)}
     assert "SIGABRT" in (found["vllm"].why or "")
     assert found["ringkv"].why is None
@@ -108,8 +108,8 @@ def test_a_complete_trial_is_not_run_again(pool: Pool, tmp_path: Path, model: Pa
 
 def test_each_engine_may_have_its_own_batch(pool: Pool, tmp_path: Path, model: Path) -> None:
     trial = make_trial(pool, tmp_path)
-    small, large = participant("vllm", model), participant("ringkv", model, own_size=True)
-    small.own_batch, large.own_batch = 1, 3
+    small, large = participant("vllm", model), participant("ringkv", model, fixed_size=True)
+    small.batch, large.batch = 1, 3
     trial.run([large, small], [3])
     found = {cell.engine: cell for cell in cells(trial.journal.records, "equal-bytes", 16)}
     assert (found["vllm"].requests, found["ringkv"].requests) == (1, 3)

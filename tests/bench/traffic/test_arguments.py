@@ -1,6 +1,6 @@
 import pytest
 
-from bench.traffic.arguments import arguments
+from bench.traffic.__main__ import arguments
 
 
 def test_short_prompts_come_from_16_and_64_clients_by_default() -> None:

@@ -20,7 +20,7 @@ TEXTS = Texts(cast(Tokenizer, Characters()))
 
 def test_a_text_has_its_length_and_depends_on_its_name_only() -> None:
     asked = [TEXTS.ask("s", name, Lengths(1.5, 300, 20), part=512) for name in ("a", "b", "a")]
-    assert [(one.at, one.tokens, one.output) for one in asked] == [(1.5, 300, 20)] * 3
+    assert [(one.arrival, one.tokens, one.output) for one in asked] == [(1.5, 300, 20)] * 3
     assert asked[0] == asked[2] != asked[1]
 
 

@@ -26,15 +26,15 @@ def test_a_trace_is_squeezed_to_the_rate_and_keeps_its_order_and_its_bursts(tmp_
         (12, 22, (3,)),
         (13, 23, (4,)),
     ]
-    gaps = [after.at - before.at for before, after in pairwise(found)]
+    gaps = [after.arrival - before.arrival for before, after in pairwise(found)]
     assert [gap / gaps[2] for gap in gaps] == pytest.approx([0.001, 3, 1])
-    assert found[-1].at == pytest.approx(2.0 * 3 / 4)  # the last of four arrives one mean gap before the end
+    assert found[-1].arrival == pytest.approx(2.0 * 3 / 4)  # the last of four arrives one mean gap before the end
 
 
 def test_requests_of_one_time_are_spread_until_the_next_time() -> None:
     rows = [Lengths(at, 10, 20) for at in (0.0, 0.0, 0.0, 3.0, 6.0, 6.0)]
     found = scaled(rows, rate=1.0, seconds=6.0)
-    gaps = [after.at - before.at for before, after in pairwise(found)]
+    gaps = [after.arrival - before.arrival for before, after in pairwise(found)]
     assert [gap / gaps[0] for gap in gaps] == pytest.approx([1, 1, 1, 3, 1.5])
 
 
@@ -43,13 +43,13 @@ def test_the_rate_holds_even_where_the_trace_is_busy_or_quiet() -> None:
     for rate, seconds in ((0.1, 20.0), (0.5, 4.0), (1.0, 5.0), (2.0, 300.0)):
         found = scaled(rows, rate, seconds)
         assert len(found) == rate * seconds
-        assert 0 == found[0].at <= found[-1].at < seconds
+        assert 0 == found[0].arrival <= found[-1].arrival < seconds
 
 
 def test_a_short_trace_is_repeated_from_its_beginning() -> None:
     found = scaled([Lengths(0.0, 10, 20), Lengths(1.0, 11, 21)], rate=1.0, seconds=5.0)
     assert [one.prompt for one in found] == [10, 11, 10, 11, 10]
-    gaps = [after.at - before.at for before, after in pairwise(found)]
+    gaps = [after.arrival - before.arrival for before, after in pairwise(found)]
     assert gaps == pytest.approx([1.0] * 4)
 
 
@@ -70,7 +70,7 @@ def test_rates_and_bursts_follow_the_windows(tmp_path: Path) -> None:
     lines += [f"{600 * n},1,{(10, 30)[n // 6 % 2]},{(0.2, 3.0)[n // 6 % 2]}" for n in range(144)]
     (tmp_path / FILES["servegen"]).write_text("\n".join(lines) + "\n")
     found = arrivals("servegen", folder=tmp_path)(20.0, 480.0)  # 24 windows of 20 s at 10/s and 30/s
-    windows = [[one.at for one in found if int(one.at // 20) == place] for place in range(24)]
+    windows = [[one.arrival for one in found if int(one.arrival // 20) == place] for place in range(24)]
     quiet, busy = windows[::2], windows[1::2]
     assert sum(map(len, quiet)) == pytest.approx(12 * 20 * 10, rel=0.05)
     assert sum(map(len, busy)) == pytest.approx(12 * 20 * 30, rel=0.25)  # bursts make the count uncertain

@@ -51,7 +51,7 @@ class FakeClients:
 
 class FakeTexts:
     def ask(self, scope: str, name: str, wanted: Lengths, part: int) -> Ask:
-        return Ask(wanted.at, f"{scope}/{name}", wanted.prompt, wanted.output)
+        return Ask(wanted.arrival, f"{scope}/{name}", wanted.prompt, wanted.output)
 
 
 def turns(tmp_path: Path, clients: FakeClients, log: list[str], count: int = 2, available: int = 10**12) -> Turns:
