@@ -136,4 +136,10 @@ def _run(case: Any) -> None:
         guide.take(token)
 
 
-GRAMMARS = Target("grammars in Lark, GBNF, regex and JSON Schema", _make, _run, _guides)
+GRAMMARS = Target(
+    "grammars in Lark, GBNF, regex and JSON Schema",
+    _make,
+    _run,
+    _guides,
+    seconds=60.0,  # a check may take 5 s of processor time in a process of its own, on a busy machine
+)
