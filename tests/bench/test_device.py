@@ -41,6 +41,7 @@ def test_every_cache_is_measured_with_the_slots_that_the_plan_gives_it(out: Path
         assert 0 <= entries - found["live"] < SMALL.steps
 
 
+@pytest.mark.slow  # runs the benchmark
 def test_the_table_shows_them_all(out: Path) -> None:
     shown = (out / "shown.txt").read_text()
     for words in (

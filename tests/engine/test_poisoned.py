@@ -77,7 +77,9 @@ def tokens(events: list[Event], name: str) -> list[int]:
     ],
     ids=["float32", "bfloat16", "int8", "int4", "zipcache", "drafts"],
 )
-@pytest.mark.parametrize("length", [5, 37, 120], ids=["short", "a slot's", "evicting"])
+@pytest.mark.parametrize(
+    "length", [5, pytest.param(37, marks=pytest.mark.slow), 120], ids=["short", "a slot's", "evicting"]
+)
 def test_a_request_in_memory_that_held_nan_is_answered_as_by_a_fresh_engine(
     folder: Path, settings: dict[str, Any], length: int
 ) -> None:

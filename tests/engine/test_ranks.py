@@ -148,7 +148,9 @@ def test_policies_are_those_of_one_rank(name: str, policy: str, budget: int, fol
 
 
 @pytest.mark.parametrize("select", SELECTORS, ids=lambda select: select.name)
-@pytest.mark.parametrize(("name", "count"), [("llama", 8), ("deepseek", 4), ("uneven", 2)])
+@pytest.mark.parametrize(
+    ("name", "count"), [pytest.param("llama", 8, marks=pytest.mark.slow), ("deepseek", 4), ("uneven", 2)]
+)
 def test_selectors_count_the_votes_of_all_ranks(
     name: str, count: int, select: Selector, folders: dict[str, Path]
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_compiled_graph_does_what_the_function_does_for_every_length_of_a_dyna
     assert compiled.builds == 1
 
 
+@pytest.mark.slow  # compiles a graph
 def test_a_graph_found_on_disk_is_loaded_without_the_compiler(compiled: AheadOfTime) -> None:
     code = f"""
 import sys

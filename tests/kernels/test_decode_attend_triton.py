@@ -80,6 +80,7 @@ def test_any_tiling_gives_the_same_result(
     compare(pool, step(encoding, reading, [5, 144]), cut)
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("encoding", "reading"), SOME)
 def test_without_a_new_token_a_step_reads_what_is_written(
     pool: ProcessPoolExecutor, encoding: PlaneFormat, reading: str
@@ -108,6 +109,7 @@ def test_a_cache_that_is_part_of_a_larger_tensor_is_addressed_by_its_strides(
     compare(pool, inputs._replace(k=packed[:, :HEADS], v=packed[:, HEADS:], slots=slots), (2, 32))
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("encoding", "reading"), SOME)
 def test_what_is_not_live_does_not_matter_and_nan_stays_in_its_slot(
     pool: ProcessPoolExecutor, encoding: PlaneFormat, reading: str
@@ -125,6 +127,7 @@ def test_what_is_not_live_does_not_matter_and_nan_stays_in_its_slot(
     assert found[0][0].isnan().all()
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("encoding", "reading"), SOME)
 def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(
     pool: ProcessPoolExecutor, encoding: PlaneFormat, reading: str
@@ -138,6 +141,7 @@ def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(
     assert torch.equal(*results)
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize("encoding", FORMATS)
 def test_with_all_pages_a_step_has_the_bits_of_one_without_a_reading(
     pool: ProcessPoolExecutor, encoding: PlaneFormat
@@ -151,6 +155,7 @@ def test_with_all_pages_a_step_has_the_bits_of_one_without_a_reading(
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize("encoding", FORMATS[1:])
 @pytest.mark.parametrize("width", [40, 96, 256])
 def test_the_bytes_are_those_of_the_reference_at_all_magnitudes(
@@ -176,6 +181,7 @@ def test_more_queries_than_one_program_processes_are_divided(pool: ProcessPoolEx
     compare(pool, step("plain", "every", [60, 0, 33], groups=70), (3, 32))
 
 
+@pytest.mark.slow  # interprets kernels
 def test_a_page_is_as_long_as_the_slot_says(pool: ProcessPoolExecutor) -> None:
     compare(pool, step("int8", "pages", [64, 256], page=32), (2, 16))
 

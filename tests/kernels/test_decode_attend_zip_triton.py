@@ -49,6 +49,7 @@ def compare(pool: ProcessPoolExecutor, inputs: Inputs, cut: Cut) -> None:
             assert torch.equal(ours.nan_to_num(-1), theirs.nan_to_num(-1)), name
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(
     ("width", "groups", "prompts", "cut"),
     [

@@ -85,6 +85,7 @@ def test_it_equals_the_reference_and_reads_only_experts_that_are_chosen(
     torch.testing.assert_close(found.float(), want, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize(("rows", "count", "chosen"), [(5, 9, 4), (260, 4, 2)])
 def test_experts_outside_the_stack_add_nothing(pool: ProcessPoolExecutor, rows: int, count: int, chosen: int) -> None:
     """Of so many experts, the rank has those from number 2 on; the last is never chosen."""

@@ -121,6 +121,7 @@ def test_what_is_not_live_does_not_matter_and_nan_stays_in_its_slot(
     assert found[1][0].isnan().all()
 
 
+@pytest.mark.slow  # interprets kernels
 @pytest.mark.parametrize("encoding", LATENT_ENCODINGS)
 def test_a_rows_result_does_not_depend_on_its_neighbours_bit_for_bit(
     pool: ProcessPoolExecutor, encoding: PlaneFormat
