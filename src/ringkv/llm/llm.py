@@ -35,9 +35,9 @@ from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
+from ringkv.text.answers.answer_stream import AnswerStream
 from ringkv.text.chat_template import ChatMessage, ChatTemplate
 from ringkv.text.guide import Guides
-from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.weights.read_ahead import read_ahead
 
@@ -202,7 +202,7 @@ class LLM:
         sampling = _sampling(sampling)
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
         return OpenAnswer(
-            request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
+            request, AnswerStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
 
 

@@ -14,6 +14,7 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.text.answers.spans import END_OF_THINK, THINK
 
 # The format of `json.dumps`. With flexible white space a model could generate white space endlessly.
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -74,6 +75,27 @@ def lark_or_gbnf(source: str, field: str = "grammar") -> str:
         return lark(any_to_lark(source))
     except Exception as error:  # the converter raises its own class, and others for malformed text
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error
+
+
+def after_reasoning(grammar: str, opened: bool) -> str:
+    """Return the grammar of reasoning, whose text is free, and a text of `grammar` after it.
+
+    opened: the prompt has begun the reasoning. Otherwise an answer may begin with it.
+    """
+    start = "reasoning document" if opened else f"({json.dumps(THINK)} reasoning)? document"
+    thought = f"thought[suffix={json.dumps(END_OF_THINK)}]: /(?s:.*)/"
+    rules = [f"start: {start}", "reasoning: thought SPACE", thought, "SPACE: /[ \\n]{0,4}/"]
+    return lark("\n".join(["%llguidance {}", *rules, f"document: {_nested(grammar)}"]))
+
+
+def _nested(grammar: str) -> str:
+    """Return a grammar, which is Lark or a list of one grammar in JSON, as the body of a rule."""
+    if grammar.startswith("{"):
+        (only,) = json.loads(grammar)["grammars"]
+        if only["json_schema"] is not None:
+            return f"%json {json.dumps(only['json_schema'])}"
+        grammar = only["lark_grammar"]
+    return f"%lark {{\n{grammar}\n}}"
 
 
 def check_text(grammar: str, field: str = "grammar") -> None:
