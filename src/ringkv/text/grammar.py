@@ -15,6 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.text.answers.spans import END_OF_THINK, THINK
+from ringkv.text.schemas import without_annotations
 
 # The format of `json.dumps`. With flexible white space a model could generate white space endlessly.
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -28,7 +29,7 @@ LONGEST = 128 << 10  # characters
 def json_schema(schema: JSONSchema, field: str = "grammar") -> str:
     """Return the grammar of documents that fit the schema. Raises InvalidRequest, naming `field`, for a bad schema."""
     try:
-        text = json.dumps({} if schema is True else schema)
+        text = json.dumps({} if schema is True else without_annotations(schema))
         return LLMatcher.grammar_from_json_schema(text, overrides=JSON_FORMAT)  # type: ignore[arg-type]
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRequest(f"the JSON schema cannot be used: {error}", field) from error
@@ -43,7 +44,8 @@ def schema_in_lark(schema: JSONSchema) -> str:
     """Return a schema for `%json` in Lark syntax; documents have the format of `json_schema`."""
     if schema is False:
         raise InvalidRequest("the JSON schema is false, which no document fits; leave it out", "grammar")
-    return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": JSON_FORMAT})
+    known = without_annotations(schema) if isinstance(schema, Mapping) else {}
+    return json.dumps({**known, "x-guidance": JSON_FORMAT})
 
 
 def regex(pattern: str, field: str = "regex") -> str:
