@@ -27,6 +27,7 @@ from ringkv.server.watch.log import Log
 from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.generation_config import sampling_of
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
 from ringkv.worker.process import BUILDER
@@ -105,7 +106,10 @@ async def _serve(
     on_status: Callable[[str], None],
     options: RunOptions,
 ) -> None:
-    texts = [(Tokenizer.from_directory(model.config.model_dir), _template(model.config)) for model in models]
+    texts = [
+        (Tokenizer.from_directory(config.model_dir), _template(config), sampling_of(config.model_dir))
+        for config in (model.config for model in models)
+    ]
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
@@ -116,8 +120,8 @@ async def _serve(
             client = await start(on_progress=on_progress)
             engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
         loaded = [
-            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
-            for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
+            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why, sampling)
+            for engine, (tokenizer, template, sampling), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
         edge, address = options.edge, listener.getsockname()
