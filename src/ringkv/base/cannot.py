@@ -86,7 +86,6 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
     (
         _missing("drafts", "zipcache", because="a chunk cannot give tokens back"),
         _missing("drafts", "tier in host memory", because="a place on the GPU cannot give its page back"),
-        _missing("drafts", "reviews", because="a review has counted the weights of tokens that are taken back"),
         _missing("drafts", "shared caches", because="layers that share a cache cannot give tokens back"),
         _missing("continue", "zipcache", because="its chunks would be encoded again"),
         _missing("continue", "reviews", because="what reviews have noted is not stored"),
@@ -116,9 +115,7 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _missing("tier on disk", "cuda", because="a GPU does not read files"),
         _missing("pages", "latents", because="a page's digest is of the keys of one head"),
         _impossible("pages", "only windows", because="a step reads the whole window"),
-        _missing("reviews", "ranks", because="a rank does not score the heads of another"),
         _missing("reviews", "latents", because="queries are not kept for latents"),
-        _missing("reviews", "shared caches", because="queries of the layers that share a cache are not kept"),
         _impossible("reviews", "only windows", because="a window selects nothing"),
         _impossible("every token", "workspace", because="a longer prompt is compressed while it is prefilled"),
         _missing("selector prefills twice", "workspace", because="the whole prompt is not prefilled again"),

@@ -238,8 +238,9 @@ class Engine(Protocol):
         """Feed each slot the token that was sampled last, and leave its next logits.
 
         drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
-        entries. They run in the same pass. They change how many tokens `sample` returns, never which. Only for
-        requests with at most the tier TEMPERATURE. An engine may ignore them.
+        entries; of a slot with reviews at most `Layout.until_scored`. They run in the same pass. They change how many
+        tokens `sample` returns, never which. Only for requests with at most the tier TEMPERATURE. An engine may ignore
+        them.
         """
         ...
 

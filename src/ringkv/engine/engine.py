@@ -197,8 +197,10 @@ class LocalEngine:
         self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
     ) -> SampledStep:
         step = self.batch.sample(forced or {}, allowed or {})
-        more = self._drafts.settle()
-        return replace(step, more=more) if more else step
+        if not (more := self._drafts.settle()):
+            return step
+        self._reviews.count(more[1])
+        return replace(step, more=more)
 
     @torch.inference_mode()
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:

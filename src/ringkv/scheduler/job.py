@@ -186,11 +186,14 @@ class Job:
     def draft(self, limit: int) -> list[int]:
         """Return guesses of the tokens after the next token, which is sampled in any case.
 
-        No draft can end the request or replace a forced token. Each has an entry of its own in every ring.
+        No draft can end the request or replace a forced token. Each has an entry of its own in every ring, and no layer
+        is scored by a review before the last of them is fed.
         """
         if self.lookup is None or self.sampled < len(self.request.forced):
             return []
-        limit = min(limit, self.left_to_sample - 1, min(layout.ring for layout in self.layouts) - 1)
+        seen = len(self.request.tokens) + self.fed
+        rooms = (layout.until_scored(seen) if layout.review else layout.ring - 1 for layout in self.layouts)
+        limit = min(limit, self.left_to_sample - 1, *rooms)
         tokens = self.lookup.draft(limit) if limit > 0 else []
         drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
         self.drafted += len(drafts)
