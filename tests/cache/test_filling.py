@@ -8,11 +8,9 @@ import torch
 
 from ringkv.base.cache_spec import (
     CacheSpec,
-    Everything,
     LayerGroup,
     Pages,
     PlaneFormat,
-    Ragged,
     Reading,
     SlotFormat,
 )
@@ -24,7 +22,7 @@ from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS
 from ringkv.kernels.slots import Rows
 
 ENCODED = [name for name in ENCODINGS if name != "plain"]
-READINGS = [Everything(), Ragged(), Pages(16)]
+READINGS = ["everything", "ragged", Pages(16)]
 
 
 @pytest.mark.parametrize("name", get_args(PlaneFormat))

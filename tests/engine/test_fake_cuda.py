@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, Ragged, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
@@ -196,9 +196,9 @@ def test_layers_of_every_structure_trace_for_cuda(name: str, dtype: torch.dtype,
         SlotFormat("int8"),
         SlotFormat("int4"),
         SlotFormat("zipcache"),
-        SlotFormat(reading=Ragged()),
-        SlotFormat("int8", Ragged()),
-        SlotFormat("int4", Ragged()),
+        SlotFormat(reading="ragged"),
+        SlotFormat("int8", "ragged"),
+        SlotFormat("int4", "ragged"),
         SlotFormat(reading=Pages(16)),
         SlotFormat(queries=16),
     ],
@@ -264,7 +264,7 @@ def test_pieces_of_prompts_whose_heads_begin_at_different_places_trace_for_cuda(
     tiny.save(tmp_path, "Llama")
     traced = Traced("prefill")
     with fake_cuda(), torch.inference_mode():
-        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Ragged())).lanes.staging
+        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading="ragged")).lanes.staging
         assert {str(one.device) for one in staging.tables(0, [Segment(0, 9, 0, 0, 0, 9)])} == {"cpu"}
     assert {*traced.outputs} == {"prefill-global-128", "prefill-global-256"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}

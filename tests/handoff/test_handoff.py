@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringkv.base.cache_spec import Pages, Ragged, SlotFormat
+from ringkv.base.cache_spec import Pages, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Packet
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
@@ -47,7 +47,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {},
         {
             "kv": tiny.choice("snapstream", heads="global"),
-            "slot_format": SlotFormat("int8", Ragged()),
+            "slot_format": SlotFormat("int8", "ragged"),
             "dtype": "bfloat16",
         },
     ),

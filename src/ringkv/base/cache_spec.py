@@ -52,14 +52,6 @@ IN_HOST_MEMORY = "memory"
 """The tier of slots that are in the host's memory beside a GPU."""
 
 
-class Everything(NamedTuple):
-    """A reading: a step reads all live entries, as many of each head."""
-
-
-class Ragged(NamedTuple):
-    """A reading: a step reads all live entries, and heads have different numbers of them."""
-
-
 class Pages(NamedTuple):
     """A reading: a step reads some pages of a slot.
 
@@ -72,8 +64,8 @@ class Pages(NamedTuple):
     resident: int = 0
 
 
-Reading = Everything | Ragged | Pages
-"""Which entries of a slot a step reads."""
+Reading = Literal["everything", "ragged"] | Pages
+"""Which entries of a slot a step reads: everything, with as many entries of each head; ragged heads, or pages."""
 
 
 class SlotFormat(NamedTuple):
@@ -84,7 +76,7 @@ class SlotFormat(NamedTuple):
     """
 
     encoding: PlaneFormat = "plain"
-    reading: Reading = Everything()
+    reading: Reading = "everything"
     queries: int = 0
     skip: int = 0
 
@@ -96,7 +88,7 @@ class SlotFormat(NamedTuple):
     @property
     def is_ragged(self) -> bool:
         """Whether heads have different numbers of entries."""
-        return isinstance(self.reading, Ragged)
+        return self.reading == "ragged"
 
     def of(self, layer: int, layers: int) -> "SlotFormat":
         """Return the format of one of so many layers."""

@@ -5,10 +5,8 @@ from typing import get_args
 from ringkv.base.cache_spec import (
     IN_HOST_MEMORY,
     SKIPPED,
-    Everything,
     Pages,
     PlaneFormat,
-    Ragged,
     Reading,
     SlotFormat,
 )
@@ -41,7 +39,7 @@ def slot_format(model: Caches, settings: SlotSettings, kv: KVChoice, start: Star
 def _reading(settings: SlotSettings, kv: KVChoice) -> Reading:
     if kv.reads_pages:
         return _pages(settings)
-    return Ragged() if kv.heads != "equal" else Everything()
+    return "ragged" if kv.heads != "equal" else "everything"
 
 
 def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoice, capacity: int) -> SlotFormat:
