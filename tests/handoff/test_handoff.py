@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringkv.base.cache_spec import Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Packet
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
@@ -51,11 +51,11 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "dtype": "bfloat16",
         },
     ),
-    "arkvale": ("Llama", {}, {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat(reading=Pages(16))}),
+    "arkvale": ("Llama", {}, {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat(reading=PageFormat(16))}),
     "arkvale in int8": (
         "Llama",
         {},
-        {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat("int8", Pages(16)), "dtype": "bfloat16"},
+        {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat("int8", PageFormat(16)), "dtype": "bfloat16"},
     ),
     "scissorhands": ("Llama", {}, {"kv": tiny.choice("scissorhands", review=16)}),
     "scissorhands in int4": (
@@ -180,7 +180,7 @@ def test_a_decode_worker_may_have_entries_in_files(llama_dir: Path, tmp_path: Pa
     config = tiny.config(llama_dir, **MODELS["arkvale"][2])
     asked = [(tiny.request(prompt(n, n), f"{n}", max_tokens=40, ignore_eos=True),) for n in (200, 30, 120, 7)]
     expected = said(run(Loop(build(config)), asked))
-    on_disk = replace(config, slot_format=SlotFormat(reading=Pages(16, on_disk=True)), kv_tier=tmp_path, slots=1)
+    on_disk = replace(config, slot_format=SlotFormat(reading=PageFormat(16, on_disk=True)), kv_tier=tmp_path, slots=1)
     name, shape = fingerprint(config), PrefixShape.of(on_disk)
     assert fingerprint(on_disk) == name
     assert shape.largest == PrefixShape.of(config).largest
@@ -288,7 +288,7 @@ def test_a_damaged_number_is_refused_before_it_is_in_a_slot(
         assert f"invalid {name}" in failed.message
 
 
-IN_HOST = {"slot_format": SlotFormat(reading=Pages(16, resident=9))}
+IN_HOST = {"slot_format": SlotFormat(reading=PageFormat(16, resident=9))}
 
 
 @pytest.mark.parametrize(

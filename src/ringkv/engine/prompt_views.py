@@ -18,7 +18,7 @@ from ringkv.cache.compress.selection import Selection
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
-from ringkv.engine.passes import Passes, Piece
+from ringkv.engine.passes import Passes, PromptPiece
 from ringkv.engine.turns import Loaded
 from ringkv.models.decoder import Decoder
 
@@ -134,7 +134,7 @@ class PromptViews:
             for first in range(0, len(repeated), self._piece):
                 tokens = repeated[first : first + self._piece]
                 end = n + first + len(tokens)
-                self._passes.run([Piece(tokens, number, n + first, end, gap)])
+                self._passes.run([PromptPiece(tokens, number, n + first, end, gap)])
                 keys = self._staging.lanes[number].read_group(group, slice(n, end))[0]
                 yield self._queries(number, group, len(tokens)), keys
 

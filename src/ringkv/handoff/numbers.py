@@ -10,7 +10,7 @@ from ringkv.base.zip_sizes import COUNTS, counts_of
 
 
 def are_valid(name: str, raw: memoryview, group: LayerGroup, layout: Layout, entries: int) -> bool:
-    """Whether the numbers in a tensor with the name of a `base.cache_spec.Part` are valid; True for other tensors.
+    """Whether the numbers in a tensor with the name of a `base.cache_spec.SlotPart` are valid; True for other tensors.
 
     layout: it is valid, and that of the group. entries: of the group's slots.
     """

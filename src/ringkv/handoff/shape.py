@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ringkv.base.cache_spec import LayerGroup, Part
+from ringkv.base.cache_spec import LayerGroup, SlotPart
 from ringkv.base.config import EngineConfig
 from ringkv.base.kv import Layout, Layouts
 from ringkv.base.page_counts import most_read
@@ -46,7 +46,7 @@ class PrefixShape:
         """Return the bytes of everything that slots with these layouts have."""
         return sum(part.bytes for _, _, part in self._parts(layouts, seen))
 
-    def _parts(self, layouts: Layouts, seen: int) -> Iterator[tuple[LayerGroup, Layout, Part]]:
+    def _parts(self, layouts: Layouts, seen: int) -> Iterator[tuple[LayerGroup, Layout, SlotPart]]:
         """Yield the tensors of slots with these layouts, in the order of their bytes."""
         for group, layout in zip(self.groups, layouts, strict=True):
             for part in group.parts(self.capacity, layout.live(seen), self.item):

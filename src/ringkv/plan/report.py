@@ -17,7 +17,7 @@ from ringkv.plan.engine_footprint import reserve_on
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
-    Staged,
+    StagedPrompts,
     file_bytes,
     host_bytes,
     read_bytes,
@@ -32,7 +32,7 @@ from ringkv.plan.footprint import (
 from ringkv.plan.kv_settings import SlotSettings
 from ringkv.plan.options import Options
 from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, in_chunks, prefill_workspace
-from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, Machine, divided_slots, expert_costs
+from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, RankMachine, divided_slots, expert_costs
 from ringkv.plan.shapes import Shape, known
 from ringkv.plan.slot_format import slot_format, with_residents
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
@@ -56,7 +56,7 @@ class PlanRequest(Options):
     reserve: str | int | None = None
 
 
-class Sizes(NamedTuple):
+class PlanSizes(NamedTuple):
     """What a request asks for, with what it leaves open filled in."""
 
     tokens: int
@@ -70,7 +70,7 @@ class Sizes(NamedTuple):
     reserve: int
 
     @classmethod
-    def of(cls, shape: Shape, request: PlanRequest) -> "Sizes":
+    def of(cls, shape: Shape, request: PlanRequest) -> "PlanSizes":
         """Raises `InvalidRequest` for a field that is out of range for the shape."""
         tokens = at_least(1, "tokens", request.tokens, shape.context, shape.context, f"the context of {shape.name}")
         prompt = at_least(1, "prompt_tokens", request.prompt_tokens, tokens, tokens, "the longest request")
@@ -108,14 +108,14 @@ class CachePlan:
     tokens_per_second: float | None  # of all slots together, at that floor
 
 
-class Cache(NamedTuple):
+class PlannedCache(NamedTuple):
     """A full or a compressed cache. entries: of a slot of `shape`. read: those that a step reads, if in pages."""
 
     name: str
     shape: Shape
     entries: int
     read: int
-    staged: Staged
+    staged: StagedPrompts
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _of_gguf(path: Path) -> Shape:
 
 def report(shape: Shape, request: PlanRequest) -> Report:
     """Plan a shape. Raises `InvalidRequest` for a field that is out of range for it."""
-    sizes = Sizes.of(shape, request)
+    sizes = PlanSizes.of(shape, request)
     ranks, dtype = sizes.ranks, sizes.dtype
     parallel = attention_parallel(request.attention_parallel, shape.has_latents, ranks)
     if parallel == "slots" and not shape.has_latents:
@@ -183,7 +183,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     stored = _stored(shape, weights_dtype)
     weights, sampler = weight_bytes(shape, stored, ranks), sampler_bytes(shape.vocab)
 
-    def row(cache: Cache) -> CachePlan:
+    def row(cache: PlannedCache) -> CachePlan:
         size = cache.entries, dtype, ranks
         need = Footprint(
             slot=slot_bytes(cache.shape, *size),
@@ -215,7 +215,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     kv = choose_kv(request, sizes.prompt, shape.context)
     full, compressed = _full(shape, request, kv, sizes), _compressed(shape, request, kv, sizes)
     rows = row(full), row(compressed)
-    machine = sizes.memory and Machine(ranks, sizes.memory, sizes.reserve, stored)
+    machine = sizes.memory and RankMachine(ranks, sizes.memory, sizes.reserve, stored)
     return Report(
         model=shape.name,
         parameters=shape.parameters,
@@ -243,15 +243,15 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     )
 
 
-def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that keeps every token."""
     settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
     kv = replace(kv, policy="full", heads="equal")
     slots = slot_format(shape, settings, kv, Start(ranks=sizes.ranks))
-    return Cache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
+    return PlannedCache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
 
 
-def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that was started with the requested settings."""
     device = request.device or "cpu"
     slots = slot_format(shape, request, kv, Start(0, sizes.ranks, device, request.kv_tier))
@@ -264,14 +264,14 @@ def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) 
         entries = sizes.tokens if kv.policy == "full" else min(kv.budget or 0, sizes.tokens)
     slots = with_residents(slots, request.kv_tier, device, kv, entries)
     name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)
-    return Cache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
+    return PlannedCache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
 
 
-def _staged(shape: Shape, kv: KVChoice, sizes: Sizes, workspace: int | None) -> Staged:
+def _staged(shape: Shape, kv: KVChoice, sizes: PlanSizes, workspace: int | None) -> StagedPrompts:
     """Return what a server stages of the longest prompts, without room for short ones beside them."""
     chunk, longest = in_chunks(sizes.prompt, shape.context, sizes.chunk, workspace)
     size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
-    return Staged(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
+    return StagedPrompts(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
 
 
 def _stored(shape: Shape, weights: str) -> str:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, Step
+from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, StepTokens
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -89,7 +89,7 @@ class RankedEngine:
         if not self._group.is_local:
             raise InvalidRequest("requests of several machines cannot be moved; use ranks of one machine", "nnodes")
 
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> StepTokens:
         with self._everywhere(messages.Sample(forced or {}, allowed or {})):
             return self._engine.sample(forced, allowed)
 

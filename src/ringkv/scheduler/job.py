@@ -25,7 +25,7 @@ OLDEST_EVERY = 4  # passes
 NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
 
 
-class Lookup:
+class PromptLookup:
     """A request's tokens, indexed by their n-grams, to guess its next tokens. Memory and time are linear in the tokens.
 
     Answers that edit code, extract or summarise repeat their prompt. If the last tokens occurred before, the tokens
@@ -153,7 +153,7 @@ class Job:
     fed: int = 0  # output tokens that have an entry; the last sampled token has none yet
     drafted: int = 0  # drafts fed for it
     accepted: int = 0  # drafts that were sampled
-    lookup: Lookup | None = None  # of its tokens, if it may have drafts
+    lookup: PromptLookup | None = None  # of its tokens, if it may have drafts
 
     @property
     def layout(self) -> Layout | None:
@@ -181,7 +181,7 @@ class Job:
         """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
         if self.limits.drafts and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
-            self.lookup = Lookup(self.request.tokens)
+            self.lookup = PromptLookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:
         """Return guesses of the tokens after the next token, which is sampled in any case.
