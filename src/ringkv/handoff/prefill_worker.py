@@ -149,7 +149,7 @@ class PrefillWorker:
             peer.link.send(PromptFailed(number, failure.kind, failure.message, failure.param))
             return
         sizes = len(packet.entries), len(packet.logits)
-        usage = self._loop.usage(peer.request_id(number))
+        usage = self._loop.scheduler.usage(peer.request_id(number))
         cached = usage.cached_tokens if usage else 0
         header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
         transfer.to(State.SENT)

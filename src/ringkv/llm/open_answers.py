@@ -60,7 +60,7 @@ class OpenAnswers:
             name = event.request_id
             if (answer := self._open.get(name)) is None:
                 continue
-            answer.take(event, self._loop.usage(name))
+            answer.take(event, self._loop.scheduler.usage(name))
             if answer.is_over:
                 self._open.pop(name, None)
             elif answer.stopped:
@@ -74,6 +74,6 @@ class OpenAnswers:
 
     def _report(self, answer: OpenAnswer, on_prefill: OnPrefill | None) -> None:
         """Report the prompt's progress, until its first token arrives."""
-        done = self._loop.prefilled(answer.request.id)
+        done = self._loop.scheduler.prefilled(answer.request.id)
         if on_prefill is not None and done and not answer.has_begun:
             on_prefill(done, len(answer.request.tokens))

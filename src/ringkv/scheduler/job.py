@@ -165,6 +165,11 @@ class Job:
         return len(self.output)
 
     @property
+    def seen(self) -> int:
+        """Tokens that its slot has seen."""
+        return len(self.request.tokens) + self.fed
+
+    @property
     def resumable(self) -> tuple[int, ...]:
         """All tokens that its slot has seen if a later turn may continue from them; else empty."""
         if self.layout is None or self.kv.turns == "reread":
@@ -191,8 +196,7 @@ class Job:
         """
         if self.lookup is None or self.sampled < len(self.request.forced):
             return []
-        seen = len(self.request.tokens) + self.fed
-        rooms = (layout.until_scored(seen) if layout.review else layout.ring - 1 for layout in self.layouts)
+        rooms = (layout.until_scored(self.seen) if layout.review else layout.ring - 1 for layout in self.layouts)
         limit = min(limit, self.left_to_sample - 1, *rooms)
         tokens = self.lookup.draft(limit) if limit > 0 else []
         drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
@@ -235,13 +239,12 @@ class Job:
         if layout is None:
             capacity = self.limits.capacity if self.kv.budget is None else self.kv.budget
             return KVUsage(self.kv.policy, capacity, kept=0, evicted=0, ring_wraps=0, bytes_held=0)
-        seen = prompt + self.fed
         return KVUsage(
             policy=self.kv.policy,
             capacity=layout.capacity,
             kept=layout.live(prompt),
-            evicted=layout.evicted(seen),
-            ring_wraps=layout.wrap_count(seen),
+            evicted=layout.evicted(self.seen),
+            ring_wraps=layout.wrap_count(self.seen),
             bytes_held=self.limits.request_bytes,
             pages=page_usage(layout, self.limits.page, self.fed, self.limits.resident),
             heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
@@ -257,15 +260,15 @@ def common_tokens(first: Sequence[int], second: Sequence[int]) -> int:
 
 def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
     """Return the state of a running request's slot."""
-    layout, prompt = job.layout, len(job.request.tokens)
+    layout = job.layout
     assert layout is not None, "the request does not run"
     return SlotState(
         slot=slot,
         id=job.request.id,
         policy=job.kv.policy,
-        prompt=prompt,
-        seen=prompt + job.fed,
-        live=layout.live(prompt + job.fed),
+        prompt=len(job.request.tokens),
+        seen=job.seen,
+        live=layout.live(job.seen),
         bytes=limits.request_bytes,
         **{name: getattr(layout, name) for name in OF_LAYOUT},
     )
