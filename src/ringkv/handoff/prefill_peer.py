@@ -164,9 +164,9 @@ class PrefillPeer:
             case PromptScored(number, logprobs):
                 if (transfer := self._awaited(number)).state is State.RESERVED:
                     self._deliver(News(transfer, logprobs))
-            case PromptFailed(number, kind, text, param):
+            case PromptFailed(number, failure):
                 if self._end(transfer := self._awaited(number)):
-                    self._deliver(News(transfer, Failure(kind, text, param)))
+                    self._deliver(News(transfer, failure))
             case PromptDropped(number):
                 if (transfer := self._awaited(number)).state is not State.DROPPED:
                     raise InvalidMessage("a prefix that was not cancelled was dropped")

@@ -56,14 +56,15 @@ class PlanRequest(Options):
     reserve: str | int | None = None
 
 
-class PlanSizes(NamedTuple):
+@dataclass(frozen=True)
+class PlanSizes:
     """What a request asks for, with what it leaves open filled in."""
 
     tokens: int
-    prompt: int
+    prompt_tokens: int
     lanes: int
     chunk: int
-    ranks: int
+    tensor_parallel: int
     dtype: str
     memory: int | None
     bandwidth: int | None
@@ -119,25 +120,18 @@ class PlannedCache(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(PlanSizes):
     model: str
     parameters: int
-    dtype: str
     kv_format: str
     weights_dtype: str
-    tensor_parallel: int
     attention_parallel: AttentionParallel
-    tokens: int
-    prompt_tokens: int
     staged_tokens: int  # of one prompt at most
-    lanes: int
-    memory: int | None
     token_bytes: int  # of a staged token
     window_layers: int  # layers with a sliding window
     window_bytes: int  # per slot, of these layers; the same in both caches
     weight_bytes: int
     served_bytes: Mapping[str, int]  # of the weights as `ringkv serve --weights` can hold them
-    reserve: int
     staging_bytes: int
     sampler_bytes: int  # per slot
     rows: tuple[CachePlan, ...]
@@ -172,7 +166,7 @@ def _of_gguf(path: Path) -> Shape:
 def report(shape: Shape, request: PlanRequest) -> Report:
     """Plan a shape. Raises `InvalidRequest` for a field that is out of range for it."""
     sizes = PlanSizes.of(shape, request)
-    ranks, dtype = sizes.ranks, sizes.dtype
+    ranks, dtype = sizes.tensor_parallel, sizes.dtype
     parallel = attention_parallel(request.attention_parallel, shape.has_latents, ranks)
     if parallel == "slots" and not shape.has_latents:
         raise InvalidRequest(
@@ -212,29 +206,23 @@ def report(shape: Shape, request: PlanRequest) -> Report:
             tokens_per_second=shown / seconds if seconds else None,
         )
 
-    kv = choose_kv(request, sizes.prompt, shape.context)
+    kv = choose_kv(request, sizes.prompt_tokens, shape.context)
     full, compressed = _full(shape, request, kv, sizes), _compressed(shape, request, kv, sizes)
     rows = row(full), row(compressed)
     machine = sizes.memory and RankMachine(ranks, sizes.memory, sizes.reserve, stored)
     return Report(
+        **vars(sizes),
         model=shape.name,
         parameters=shape.parameters,
-        dtype=dtype,
         kv_format=request.kv_format or "plain",
         weights_dtype=weights_dtype,
-        tensor_parallel=ranks,
         attention_parallel=parallel,
-        tokens=sizes.tokens,
-        prompt_tokens=sizes.prompt,
         staged_tokens=compressed.staged.tokens // sizes.lanes,
-        lanes=sizes.lanes,
-        memory=sizes.memory,
         token_bytes=token_bytes(shape, dtype, ranks),
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
         window_bytes=window_bytes(shape, dtype, ranks),
         weight_bytes=weights,
         served_bytes={name: weight_bytes(shape, _stored(shape, name), ranks) for name in SERVED},
-        reserve=sizes.reserve,
         staging_bytes=staging_bytes(shape, compressed.staged, dtype, ranks),
         sampler_bytes=sampler,
         rows=rows,
@@ -247,17 +235,17 @@ def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) ->
     """Return the cache of a server that keeps every token."""
     settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
     kv = replace(kv, policy="full", heads="equal")
-    slots = slot_format(shape, settings, kv, Start(ranks=sizes.ranks))
+    slots = slot_format(shape, settings, kv, Start(ranks=sizes.tensor_parallel))
     return PlannedCache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
 
 
 def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that was started with the requested settings."""
     device = request.device or "cpu"
-    slots = slot_format(shape, request, kv, Start(0, sizes.ranks, device, request.kv_tier))
+    slots = slot_format(shape, request, kv, Start(0, sizes.tensor_parallel, device, request.kv_tier))
     staged = _staged(shape, kv, sizes, request.prefill_workspace)
     if slots.pages:
-        output = sizes.tokens - sizes.prompt
+        output = sizes.tokens - sizes.prompt_tokens
         entries = min(shape.context, staged.tokens // sizes.lanes + output)  # the prompt in whole chunks
         entries = whole_pages(entries, slots.pages.size)
     else:
@@ -269,7 +257,7 @@ def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSiz
 
 def _staged(shape: Shape, kv: KVChoice, sizes: PlanSizes, workspace: int | None) -> StagedPrompts:
     """Return what a server stages of the longest prompts, without room for short ones beside them."""
-    chunk, longest = in_chunks(sizes.prompt, shape.context, sizes.chunk, workspace)
+    chunk, longest = in_chunks(sizes.prompt_tokens, shape.context, sizes.chunk, workspace)
     size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
     return StagedPrompts(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
 
