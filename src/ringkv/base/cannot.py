@@ -4,6 +4,7 @@ A feature is what a setting or a model asks for. Numbers that do not fit are ref
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
@@ -74,14 +75,11 @@ class Cannot(NamedTuple):
         return "is not implemented with" if self.is_missing else "is not possible with"
 
 
-def _missing(*features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
-    return frozenset(features), Cannot(is_missing=True, reason=because)
+def _cannot(is_missing: bool, *features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
+    return frozenset(features), Cannot(is_missing, because)
 
 
-def _impossible(*features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
-    return frozenset(features), Cannot(is_missing=False, reason=because)
-
-
+_missing, _impossible = partial(_cannot, True), partial(_cannot, False)
 CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
     (
         _missing("drafts", "zipcache", because="a chunk cannot give tokens back"),
