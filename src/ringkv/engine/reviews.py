@@ -52,4 +52,7 @@ class Reviews:
     def count(self, kept: Tensor) -> None:
         """Count the drafts that slots have kept, int64 [B]. No layer's turn may have come between them."""
         for slot, reviewed in self._reviewed.items():
-            reviewed.seen += int(kept[slot])
+            tokens = int(kept[slot])
+            until = (layout.until_scored(reviewed.seen) for layout in reviewed.layouts if layout.review)
+            assert tokens <= min(until), "a layer's turn came before the last draft"
+            reviewed.seen += tokens

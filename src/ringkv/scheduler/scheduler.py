@@ -345,7 +345,7 @@ class Scheduler:
     def _decode(self) -> Decode:
         jobs = (self._running.get(slot) for slot in range(self._limits.slots))
         forced = {slot: job.forced_token for slot, job in self._running.items() if job.forced_token is not None}
-        return Decode(tuple(job and job.request.id for job in jobs), forced)
+        return Decode(tuple(job.request.id if job else None for job in jobs), forced)
 
     def _take(self, job: Job, sample: Sampled) -> Outcome:
         if sample.token is None:
