@@ -72,11 +72,8 @@ class PrefillPeer:
     def load(self) -> int | None:
         """Prompt tokens that are requested and have not arrived; None if it is not connected."""
         with self._lock:
-            return (
-                None
-                if self._link is None
-                else sum(len(transfer.request.tokens) for transfer in self._transfers.values())
-            )
+            tokens = sum(len(transfer.request.tokens) for transfer in self._transfers.values())
+            return None if self._link is None else tokens
 
     def has_prompt_of(self, transfer: Transfer) -> bool:
         """Whether the same prompt is requested of it already, so that they can share a prefill."""

@@ -83,9 +83,8 @@ class PrefillWorker:
                 self._ask(peer, message)
             case Drop(number):
                 dropped = peer.transfers.get(number)
-                if (
-                    dropped is not None and dropped.state is State.RESERVED
-                ):  # a prefix that is sent will be acknowledged
+                # A prefix that is sent will be acknowledged.
+                if dropped is not None and dropped.state is State.RESERVED:
                     self._end(peer, dropped)
                     peer.link.send(PromptDropped(number))
             case Received(number) if peer.sending and peer.sending.number == number:

@@ -43,9 +43,8 @@ class RankedEngine:
         self._engine.admit(request)
 
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
-        with self._everywhere(
-            messages.Begin(request, lane, None if entries is None else (entries.start, entries.stop))
-        ):
+        span = None if entries is None else (entries.start, entries.stop)
+        with self._everywhere(messages.Begin(request, lane, span)):
             return self._engine.begin(request, lane, entries)
 
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
