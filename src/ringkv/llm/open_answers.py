@@ -82,7 +82,7 @@ class OpenAnswers:
         """Give an event to its answer, and return the answer; None if it is not open."""
         name = event.request_id
         if (answer := self._open.get(name)) is not None:
-            answer.take(event, self._loop.usage(name))
+            answer.take(event, self._loop.scheduler.usage(name))
             self._ready[name][name] = answer
             if answer.is_over:
                 self._close(name)
@@ -107,6 +107,6 @@ class OpenAnswers:
 
     def _report(self, answer: OpenAnswer, on_prefill: OnPrefill | None) -> None:
         """Report the prompt's progress, until its first token arrives."""
-        done = self._loop.prefilled(answer.request.id)
+        done = self._loop.scheduler.prefilled(answer.request.id)
         if on_prefill is not None and done and not answer.has_begun:
             on_prefill(done, len(answer.request.tokens))

@@ -128,7 +128,7 @@ def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
                 case messages.Shutdown():
                     return
                 case messages.Watch(on):
-                    slots = Changes(loop.slots, every=EVERY) if on else None
+                    slots = Changes(loop.scheduler.slots, every=EVERY) if on else None
                 case messages.FetchKept(number, name):
                     outbox.put(messages.KeptReply(number, loop.kept(name)))
                 case messages.Cancel(request_id):
