@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS
 from ringkv.kernels.encoding import ENCODINGS
-from ringkv.kernels.gpu import encoded_latents, entries, latent_attend, recall, zip_attend
+from ringkv.kernels.gpu import entries, latent_attend, recall, zip_attend
 from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
 from ringkv.kernels.gpu.selected_pages import complete, select
 from ringkv.kernels.gpu.splits import OutAndLse
@@ -32,8 +32,7 @@ def decode_attend(
     if slots.encoding == IN_CHUNKS:
         return zip_attend.decode_attend(step, cut)
     if len(slots.planes) == len(ENCODINGS[slots.encoding].parts):
-        of_latents = latent_attend.decode_attend if slots.centers is None else encoded_latents.decode_attend
-        return of_latents(step, cut)
+        return latent_attend.decode_attend(step, cut)
     usual = cut or entries.usual_tiling(step, capacity_of(step))
     if isinstance(slots.reading, Pages):
         return _attend_pages(step, slots.reading, usual)
@@ -54,7 +53,7 @@ def capacity_of(step: Step) -> int:
 def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> OutAndLse:
     """Select pages of a slot and attend to them. The tiling does not depend on where the pages are."""
     page = step.slots.planes[0].shape[2] // reading.digests.shape[2]
-    if not entries.is_encoded(step):
+    if step.slots.encoding == "plain":
         cut = replace(cut, stages=2 * cut.stages - 1)  # half of them load numbers of pages ahead of entries
     if reading.residents is not None:
         return _attend_residents(step, reading, reading.residents, page, cut)
