@@ -8,8 +8,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS
+from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.gpu import entries, latent_attend, recall, zip_attend
+from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
 from ringkv.kernels.gpu.selected_pages import complete, select
 from ringkv.kernels.gpu.splits import OutAndLse
@@ -26,8 +28,10 @@ def decode_attend(
     """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces the usual tiling.
 
     The planes may be views of larger tensors if each head's entries are contiguous. The splits of `cut` are those of a
-    head on average.
+    head on average. An encoding without a Triton form has the reference.
     """
+    if slots.encoding not in ("plain", IN_CHUNKS, *FORMS):
+        return decode_attend_reference.decode_attend(q, k, v, slots, rows, scale)
     step = Step.of(q, k, v, slots, rows, scale)
     if slots.encoding == IN_CHUNKS:
         return zip_attend.decode_attend(step, cut)
