@@ -78,7 +78,6 @@ LIBRARY.define(
     " Tensor? ends=None) -> Tensor"
 )
 LIBRARY.define("top_logprobs(Tensor logits, Tensor tokens, Tensor scored) -> (Tensor, Tensor, Tensor)")
-LIBRARY.define("truncate(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor")
 for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"all_reduce{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_max{_suffix}(Tensor x) -> Tensor")
