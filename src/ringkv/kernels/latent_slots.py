@@ -27,22 +27,23 @@ OTHER_RANK, NO_SLOT = -1, -2
 
 
 class Division(NamedTuple):
-    """Ranks that divide slots. heads: of each rank. values: V. exchange: not "none"."""
+    """Ranks that divide slots. heads: of each rank. values: V. exchange: "none" if they do not."""
 
     heads: Sequence[int]
     values: int
     exchange: Exchange
 
 
-def decode_attend_slots(
-    q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division | None
-) -> Attended:
+UNDIVIDED = Division((0,), 0, "none")  # compiled graphs cannot pass an empty list
+
+
+def decode_attend_slots(q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division) -> Attended:
     """Write k [N, 1, D] of this rank's rows and attend to latents, as `decode_attend`, which runs without a division.
 
     q [N, 1, G, D]: of this rank's heads. slots: those of this rank; `slot` is among these, or OTHER_RANK. Returns out
     [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
-    if division is None:
+    if division.exchange == "none":
         return decode_attend(q, k, None, slots, rows, scale)
     attend = torch.ops.ringkv.decode_attend_latent_slots
     return Attended(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))

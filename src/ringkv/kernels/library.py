@@ -38,13 +38,11 @@ LIBRARY.define(
     "prefill_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor key_up,"
     " Tensor value_up, float scale) -> (Tensor, Tensor)"
 )
-_MIXED = (
-    "(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor(c!)[] planes,"
-    " Tensor? centers, Tensor slot, Tensor entry, Tensor live, str encoding, Tensor key_up, Tensor value_up,"
-    " float scale) -> (Tensor, Tensor)"
+LIBRARY.define(
+    "mixed_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments,"
+    " Tensor(c!)[] planes, Tensor? centers, Tensor slot, Tensor entry, Tensor live, str encoding, Tensor key_up,"
+    " Tensor value_up, float scale, int[] heads, int values, str exchange) -> (Tensor, Tensor)"
 )
-LIBRARY.define("mixed_attend_expanded" + _MIXED)
-LIBRARY.define("mixed_attend_slots" + _MIXED.replace("scale)", "scale, int[] heads, int values, str exchange)"))
 LIBRARY.define(
     "expanded_attend(Tensor q, Tensor latents, Tensor segments, Tensor key_up, Tensor value_up, float scale)"
     " -> (Tensor, Tensor)"
