@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.absorb import absorb, absorb_among, project_values, values_among
 from ringkv.kernels.attended import Attended
@@ -27,7 +26,7 @@ from ringkv.kernels.by_head import outputs
 from ringkv.kernels.expanded_attend import Expansion, expanded_attend
 from ringkv.kernels.latent_attend import StagedLatents, prefill_attend_latent
 from ringkv.kernels.latent_slots import NO_SLOT, UNDIVIDED, Division, SlotArguments, decode_attend_slots
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import LIBRARY, grouped, register
 from ringkv.kernels.prefill_attend import Segment, stage, table
 from ringkv.kernels.slots import Rows, Slots
 
@@ -139,8 +138,6 @@ def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return out, q.new_empty(rows, 1, heads, dtype=torch.float32)
 
 
-LIBRARY.impl("prefill_attend_expanded", grouped(_prefill), "CompositeExplicitAutograd")
+register("prefill_attend_expanded", grouped(_prefill), _shape)
 LIBRARY.impl("prefill_attend_expanded", grouped(_all_absorbed), "CUDA")
-LIBRARY.impl("mixed_attend_expanded", grouped(_mixed), "CompositeExplicitAutograd")
-for name in ("prefill_attend_expanded", "mixed_attend_expanded"):
-    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
+register("mixed_attend_expanded", grouped(_mixed), _shape)

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.ranks import Exchange
 from ringkv.kernels.attended import Attended
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
 from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 from ringkv.kernels.slots import Rows, Slots
 
 OTHER_RANK, NO_SLOT = -1, -2
@@ -86,5 +85,4 @@ def _shape(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: Di
     return q.new_empty(*q.shape[:3], division.values), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-LIBRARY.impl("decode_attend_latent_slots", grouped(_decode), "CompositeExplicitAutograd")
-register_fake("ringkv::decode_attend_latent_slots", grouped(_shape), lib=LIBRARY)
+register("decode_attend_latent_slots", grouped(_decode), grouped(_shape))

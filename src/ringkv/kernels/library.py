@@ -6,9 +6,11 @@ reads only live entries. The dispatcher is the registry: a CPU call runs the C++
 """
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, TypeVar, get_type_hints
 
 import torch
+from torch.library import register_fake
 
 T = TypeVar("T")
 LIBRARY = torch.library.Library("ringkv", "DEF")
@@ -84,6 +86,20 @@ for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"rows_to_columns{_suffix}(Tensor x, int[] widths, int width) -> Tensor")
 LIBRARY.define("connect_ranks(int descriptor, int rank, int count, int floats, float seconds) -> ()")
 LIBRARY.define("fail_rank(int rank) -> ()")
+
+
+def register(
+    name: str,
+    reference: Callable[..., Any],
+    shape: Callable[..., Any] | None = None,
+    triton: Callable[..., Any] | None = None,
+) -> None:
+    """Register an operator's torch reference, its shape function, and what runs its Triton kernels, if it has them."""
+    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
+    if shape is not None:
+        register_fake(f"ringkv::{name}", shape, lib=LIBRARY)
+    if triton is not None and find_spec("triton"):
+        LIBRARY.impl(name, triton, "CUDA")
 
 
 def grouped(function: Callable[..., T]) -> Callable[..., T]:

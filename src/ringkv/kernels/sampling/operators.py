@@ -6,7 +6,7 @@ B slots, V vocabulary, TOP top tokens.
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 from ringkv.kernels.sampling import tiers
 from ringkv.kernels.sampling.tiers import BAD, FREE, Inputs
 
@@ -44,5 +44,5 @@ def scores_reference(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Te
     return tiers.scores(logits, tokens)
 
 
-LIBRARY.impl("sample", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("top_logprobs", scores_reference, "CompositeExplicitAutograd")
+register("sample", reference)
+register("top_logprobs", scores_reference)
