@@ -81,5 +81,6 @@ WITHDRAWN_SETTINGS: Mapping[str, str] = {
         "leave it out: the maximum over query heads scored 31.4 on 97 LongBench prompts, and their mean 30.4, which is "
         "within the interval (Qwen2.5-Coder-1.5B, a quarter kept)"
     ),
+    "profile": "wrap torch's profiler around `ringkv.LLM`, as CONTRIBUTING.md shows",
 }
 """Remedies by setting."""
