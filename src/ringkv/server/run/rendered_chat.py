@@ -52,7 +52,7 @@ class RenderedChat:
         template, tools = serving.template, [] if body.tool_choice == "none" else body.tools or []
         tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
         converted = messages = template_messages(body.messages)
-        if not template.mentions("tools"):
+        if "tools" not in template.source:
             messages, tool_schemas = with_tools_described(messages, tool_schemas), []
         refuse_template_variables(body.chat_template_kwargs or {})
         options: dict[str, Any] = {
@@ -67,7 +67,7 @@ class RenderedChat:
         prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
         calls = _allowed_calls(body, tools, format_of(template.source))
-        marks_reasoning = serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
+        marks_reasoning = serving.tokenizer.token_id(THINK) is not None or THINK in template.source
         think = thinking() if marks_reasoning else None
         spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
         open_span = think if think and text.rstrip().endswith(THINK) else None
