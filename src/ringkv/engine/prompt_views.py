@@ -75,7 +75,7 @@ class PromptViews:
         for layer, place in enumerate(self._decoder.places):
             self._readers.setdefault((place.group, place.row), []).append(layer)
         # How ranks vote on what a group of layers keeps.
-        attentions = [config.layer(config.kinds[group.layers[0]]).attention for group in self._groups]
+        attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in self._groups]
         heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
         self._reductions = [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
 
