@@ -346,6 +346,7 @@ def test_counts_may_be_written_with_a_decimal_point() -> None:
 PUBLISHED_GPT_OSS = {
     "architectures": ["GptOssForCausalLM"],
     **SIZES,
+    "max_position_embeddings": 131072,
     "num_local_experts": 8,
     "num_experts_per_tok": 4,
     "head_dim": 16,
@@ -368,7 +369,7 @@ PUBLISHED_GPT_OSS = {
 
 def test_gpt_oss_reads_the_same_as_published_and_as_transformers_saves_it(tmp_path: Path) -> None:
     published = parse_config(PUBLISHED_GPT_OSS)
-    theirs = transformers.GptOssConfig(**SIZES, num_local_experts=8, head_dim=16)
+    theirs = transformers.GptOssConfig(**SIZES | {"max_position_embeddings": 131072}, num_local_experts=8, head_dim=16)
     assert published == load_config(saved(theirs, "GptOssForCausalLM", tmp_path))
     assert published.sliding == Sliding(128, (0, 2))
     short = {name: value for name, value in PUBLISHED_GPT_OSS.items() if not name.startswith("rope")}
@@ -387,3 +388,21 @@ def test_a_model_type_alone_names_one_architecture() -> None:
     known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     theirs = {type: name for type, name in known.items() if type in types}
     assert {type: types[type] for type in theirs} == theirs
+
+
+@pytest.mark.parametrize(
+    ("positions", "rope", "context"),
+    [
+        (1536, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (4096, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (1536, {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (8192, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 8192),
+        (1536, {"rope_type": "yarn", "factor": 4.0}, 1536),
+        (1536, {"rope_type": "linear", "factor": 4.0}, 1536),
+        (1536, {"rope_type": "default"}, 1536),
+    ],
+)
+def test_yarn_has_the_context_of_its_factor(positions: int, rope: dict[str, Any], context: int) -> None:
+    raw = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "head_dim": 16, "max_position_embeddings": positions}
+    for name in ("rope_parameters", "rope_scaling"):
+        assert parse_config({**raw, name: rope}).context == context

@@ -14,6 +14,7 @@ from ringkv.machine import seal
 from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
+from ringkv.text.generation_config import sampling_of
 from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.gguf import convert as gguf_convert
 from tests.residency.conftest import TOKENIZER
@@ -38,6 +39,11 @@ def test_a_conversion_is_a_directory_in_hugging_face_layout(tiny_gguf: Path, tar
     assert tokenizer.decode(tokenizer.encode("the path, é").ids) == "the path, é"
     assert tokenizer.encode("th").ids == [257]
     assert left(target) == {target.name}
+    assert sampling_of(directory) == {}
+
+
+def test_a_conversion_has_the_sampling_of_its_catalogue(tiny_gguf: Path, target: Path) -> None:
+    assert sampling_of(convert(tiny_gguf, target, sampling={"temperature": 0.2})) == {"temperature": 0.2}
 
 
 def test_a_second_conversion_finds_the_first(tiny_gguf: Path, target: Path) -> None:

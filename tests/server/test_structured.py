@@ -24,7 +24,8 @@ from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
 from tests.server.protocol.test_stream import sent
 
-LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
+LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools #}"}, {})
+MAY_THINK = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
 THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})
 COLOURS = {
     "type": "object",
@@ -172,10 +173,13 @@ def test_the_openai_client_parses_its_response_format(guided: Served) -> None:
     assert parsed.choices[0].message.parsed == Colour(colour="red")
 
 
-def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenizer) -> None:
-    choice = chat(guided, "<think>\nhm\n</think>\n\nYes<|im_end|>")
-    assert choice["message"]["reasoning_content"] == "hm\n"
-    assert choice["message"]["content"] == "Yes"
+def test_reasoning_is_separated_from_content(tokenizer: Tokenizer) -> None:
+    with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, MAY_THINK) as served:
+        for body in ({}, {"structured_outputs": {"choice": ["Yes", "No"]}}):
+            message = chat(served, "<think>\nhm\n</think>\n\nYes<|im_end|>", **body)["message"]
+            assert (message["reasoning_content"], message["content"]) == ("hm\n", "Yes")
+        message = chat(served, "Yes<|im_end|>", structured_outputs={"choice": ["Yes", "No"]})["message"]
+        assert message == {"role": "assistant", "content": "Yes", "refusal": None}
     with serving(channel(), tokenizer, THINKS) as served:  # the prompt opens the reasoning
         message = {"role": "user", "content": "a</think>b<|im_end|>"}
         usage = served.post("chat/completions", messages=[message], max_tokens=99).json()["usage"]
@@ -191,9 +195,40 @@ def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenize
         reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"]
         assert reasoning_tokens == len("a</think>")
     with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, THINKS) as served:
-        message = chat(served, "x", response_format={"type": "json_object"}, max_tokens=30)["message"]
-        assert json.loads(message["content"]) is not None
-        assert "reasoning_content" not in message
+        for field in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "[{].*[}]"}}):
+            message = chat(served, 'So {"a": 1}.</think>{"b": 2}<|im_end|>', **field, max_tokens=60)["message"]
+            assert message["reasoning_content"] == 'So {"a": 1}.'
+            assert json.loads(message["content"]) == {"b": 2}
+        sent = chat(served, f"Red.</think>\n\n{CALL}<|im_end|>", tools=[TOOL], tool_choice="required", max_tokens=200)
+        assert sent["message"]["reasoning_content"] == "Red."
+        (call,) = sent["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"colour": "red"}
+
+
+EFFORT = ChatTemplate(
+    {"default": "{{ messages[-1].content }}{{ reasoning_effort }}{% if enable_thinking is false %}!{% endif %}"}, {}
+)
+
+
+@pytest.mark.parametrize(("effort", "answer"), [(None, "a"), ("high", "ahigh"), ("none", "a!")])
+def test_the_reasoning_effort_reaches_the_template(tokenizer: Tokenizer, effort: str | None, answer: str) -> None:
+    with serving(channel(), tokenizer, EFFORT) as served:
+        sent = chat(served, "a", reasoning_effort=effort, max_tokens=len(answer))
+        assert sent["message"]["content"] == answer
+        got = served.post("responses", input="a", reasoning={"effort": effort}, max_output_tokens=len(answer)).json()
+        assert got["output"][0]["content"][0]["text"] == answer
+
+
+def test_an_effort_that_the_template_does_not_take_is_refused(served: Served, tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    with serving(channel(), tokenizer, MAY_THINK) as thinking:
+        for server, effort in ((served, "high"), (thinking, "none")):
+            response = server.post("chat/completions", messages=messages, reasoning_effort=effort)
+            assert (response.status_code, response.json()["error"]["param"]) == (400, "reasoning_effort")
+    response = served.post("responses", input="a", reasoning={"effort": "low"})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "reasoning.effort")
+    for effort in ("medium", "none"):
+        assert served.post("chat/completions", messages=messages, reasoning_effort=effort).status_code == 200
 
 
 @pytest.mark.parametrize("keyword", ["uniqueItems", "contains", "patternProperties"])

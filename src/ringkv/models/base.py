@@ -160,15 +160,24 @@ class ModelConfig:
         """Name in the checkpoint of the module that has the layers."""
         return f"{self.prefix}{self.body}"
 
+    @property
+    def embedding_name(self) -> str:
+        return f"{self.at}.embed_tokens.weight"
+
+    @property
+    def head_name(self) -> str:
+        """Name in the checkpoint of the vocabulary projection, which a tied model lacks."""
+        return f"{self.prefix}lm_head.weight"
+
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
         weights = {
-            "embed": self._table(f"{self.at}.embed_tokens.weight"),
+            "embed": self._table(self.embedding_name),
             "final_norm": vector(f"{self.at}.norm.weight", self.hidden_size),
             **(self.per_layer_inputs.weights(self.at) if self.per_layer_inputs else {}),
             **(self.streams.weights(self.at) if self.streams else {}),
         }
-        return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
+        return weights if self.tied_embeddings else weights | {"head": self._table(self.head_name)}
 
     def layer_weights(self, index: int) -> Declared:
         return self.layers[self.kinds[index]].weights(f"{self.at}.layers.{index}")
@@ -185,7 +194,7 @@ class ModelConfig:
 
         Old checkpoints contain derived buffers; some store a tied matrix twice.
         """
-        tied = (f"{self.prefix}lm_head.weight",) if self.tied_embeddings else ()
+        tied = (self.head_name,) if self.tied_embeddings else ()
         return ("*rotary_emb.inv_freq", *tied, *self.unused)
 
     def _table(self, name: str) -> Weight:

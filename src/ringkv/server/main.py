@@ -27,6 +27,7 @@ from ringkv.server.watch.log import Log
 from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.generation_config import sampling_of
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
 from ringkv.worker.process import BUILDER
@@ -106,7 +107,7 @@ async def _serve(
     options: RunOptions,
 ) -> None:
     folders = [model.config.model_dir for model in models]
-    texts = [(Tokenizer.from_directory(folder), ChatTemplate.find(folder)) for folder in folders]
+    texts = [(Tokenizer.from_directory(folder), ChatTemplate.find(folder), sampling_of(folder)) for folder in folders]
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
@@ -117,8 +118,8 @@ async def _serve(
             client = await start(on_progress=on_progress)
             engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
         loaded = [
-            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
-            for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
+            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why, sampling)
+            for engine, (tokenizer, template, sampling), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
         edge, address = options.edge, listener.getsockname()

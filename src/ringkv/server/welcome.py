@@ -86,7 +86,8 @@ def show_cache(limits: Limits) -> str:
 
 
 def curl(url: str, name: str, chats: bool, with_key: bool) -> str:
-    chat: tuple[str, dict[str, Any]] = ("chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+    question = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    chat: tuple[str, dict[str, Any]] = ("chat/completions", question)
     endpoint, body = chat if chats else ("completions", {"prompt": "The sea is"})
     data = shlex.quote(json.dumps({"model": name} | body))
     key = ' -H "Authorization: Bearer $RINGKV_API_KEY"' if with_key else ""

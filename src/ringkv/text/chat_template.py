@@ -59,6 +59,10 @@ class ChatTemplate:
         sources = _in_files(directory) or _in_config(directory)
         return cls(sources, special_tokens(directory), f"the chat template in {directory}") if sources else None
 
+    def mentions(self, word: str) -> bool:
+        """Return whether a template contains a word, such as "tools"."""
+        return word in self.source
+
     def render(
         self,
         messages: Sequence[ChatMessage],

@@ -25,6 +25,7 @@ SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
 ERROR_CHARACTERS = 300  # of llguidance's errors that are reported
 STACK = 4096 * LONGEST  # bytes of address space, over four times what was measured
 OF_BUILD = re.compile(r"(?i)\s*stack backtrace:.*|\S*\.rs(:\d+)*|<non-verbose/>")  # parts of errors that say nothing
+FORBIDDEN = "doesn't satisfy the grammar"  # in errors, of a token that was taken
 TOO_COMPLEX = re.compile(r"(?i)too (many|big|large)|max is|limit|fuel exhausted")  # in errors
 CACHED_GRAMMARS = 16  # parsed grammars kept for requests with the same grammar
 # Tokens reserved because the closing sequence may grow: at most MAX_SPARE, and 1 / SPARE_SHARE of the answer's tokens.
@@ -85,11 +86,8 @@ class Guides:
 
         A grammar may exceed a limit only after its first token.
         """
-        try:
-            if guide.take_any():
-                guide.allowed(left=2 * SEARCH_FROM)
-        except RequestFailed as error:
-            raise InvalidRequest(str(error), "grammar") from error
+        if guide.take_any():
+            guide.allowed(left=2 * SEARCH_FROM)
 
     def _guide(self, grammar: str) -> "TokenGuide":
         return TokenGuide(self._parse_cached(grammar).deep_copy(), self._search, self._ends)
@@ -188,9 +186,10 @@ class TokenGuide:
         mask = self._matcher.compute_bitmask()  # may have one word more than the vocabulary needs
         if self._matcher.is_error():
             reason = _readable(self._matcher.get_error())
-            if TOO_COMPLEX.search(reason):
-                raise InvalidRequest(f"the grammar is too large or ambiguous, so simplify it: {reason}", "grammar")
-            raise RequestFailed(f"no token mask can be computed from the grammar: {reason}")
+            if FORBIDDEN in reason:  # the sampler's fault; the others depend on the grammar alone
+                raise RequestFailed(f"no token mask can be computed from the grammar: {reason}")
+            fault = "is too large or ambiguous" if TOO_COMPLEX.search(reason) else "allows no token mask"
+            raise InvalidRequest(f"the grammar {fault}, so simplify it: {reason}", "grammar")
         width = len(self._ends)
         return mask[:width].ljust(width, b"\0")
 

@@ -46,6 +46,21 @@ def test_unset_fields_have_openais_defaults() -> None:
     assert params() == SamplingParams(max_tokens=8, temperature=1.0)
 
 
+CARD = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+
+
+@pytest.mark.parametrize("sent", [{}, {"seed": 3}, {"temperature": None}])
+def test_a_request_that_sets_no_sampling_has_the_models(sent: dict[str, Any]) -> None:
+    got = sampling_params(CompletionBody(prompt="x", **sent), 8, recommended=CARD)
+    assert got == SamplingParams(max_tokens=8, seed=sent.get("seed"), **CARD)
+
+
+@pytest.mark.parametrize("sent", [{"temperature": 0}, {"top_p": 0.5}, {"repetition_penalty": 1.0}])
+def test_a_request_that_sets_one_of_them_has_openais(sent: dict[str, Any]) -> None:
+    got = sampling_params(CompletionBody(prompt="x", **sent), 8, recommended=CARD)
+    assert got == SamplingParams(**{"max_tokens": 8, "temperature": 1.0, **sent})
+
+
 def test_nulls_count_as_unset() -> None:
     assert params(**dict.fromkeys(SENT)) == params()
 

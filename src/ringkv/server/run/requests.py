@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.engine import Limits
@@ -15,6 +16,7 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.plan.kv_settings import PER_REQUEST, changed
 from ringkv.server.run.schemas import GenerationBody
 from ringkv.server.run.serving import Serving
+from ringkv.text.generation_config import Sampling
 
 _NUMBERED = re.compile(r"-\d+-\d+$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -35,7 +37,7 @@ SAMPLING_FIELDS = (
     "min_tokens",
     "ignore_eos",
 )
-OPENAI_DEFAULTS = {"temperature": 1.0}
+OPENAI_DEFAULTS: Sampling = {"temperature": 1.0}
 
 
 def build_requests(
@@ -64,7 +66,11 @@ def build_requests(
         kept = limits.kept_of(max(map(len, prompts)))
         kv = protect_system_message(kv or serving.engine.default_kv, system_tokens, kept)
     samplings = [
-        replace(sampling_params(body, max_tokens, number), grammar=grammar, prompt_logprobs=prompt_logprobs)
+        replace(
+            sampling_params(body, max_tokens, number, serving.sampling),
+            grammar=grammar,
+            prompt_logprobs=prompt_logprobs,
+        )
         for number in range(body.answers)
     ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
@@ -98,7 +104,18 @@ def first_request(answer: str) -> str:
     return answer if _NUMBERED.search(answer) else f"{answer}-0-0"
 
 
-def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:
+def sampling_defaults(body: GenerationBody, recommended: Sampling) -> Sampling:
+    """Return the model's recommendation for a request that sets none of its fields or `temperature`, else OpenAI's.
+
+    The fields belong together: a penalty that suits a temperature would change greedy answers.
+    """
+    sets = any(getattr(body, name) is not None for name in ("temperature", *recommended))
+    return OPENAI_DEFAULTS if sets else {**OPENAI_DEFAULTS, **recommended}
+
+
+def sampling_params(
+    body: GenerationBody, max_tokens: int, number: int = 0, recommended: Sampling = MappingProxyType({})
+) -> SamplingParams:
     """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by 1 per answer.
 
     `best_of` always requests log-probabilities, to rank the answers.
@@ -108,7 +125,7 @@ def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> S
         logprobs = logprobs or 0
     sent: dict[str, Any] = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     return SamplingParams(
-        **OPENAI_DEFAULTS | sent,
+        **{**sampling_defaults(body, recommended), **sent},
         max_tokens=max_tokens,
         logprobs=logprobs,
         seed=body.seed if body.seed is None or number == 0 else (body.seed + number) % SEEDS,

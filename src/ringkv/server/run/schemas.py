@@ -198,6 +198,9 @@ class NamedTool(BaseModel):
     function: Named
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
 class ChatBody(ChoicesBody):
     prompt_field = "messages"
     model_config = ConfigDict(
@@ -218,6 +221,7 @@ class ChatBody(ChoicesBody):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
 
     @property
     def logprob_count(self) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ringkv.text.answers.spans import MarkedSpan, bare_calls, tagged_calls
 from ringkv.text.chat_template import ChatMessage
 from ringkv.text.grammar import JSONSchema, lark, schema_in_lark
+from ringkv.text.schemas import closed
 
 Schemas = Mapping[str, Mapping[str, Any]]  # tool name -> JSON schema of its arguments
 
@@ -32,7 +33,7 @@ class CallFormat:
 
     def _rule(self, number: int, name: str, schema: Mapping[str, Any]) -> str:
         before = json.dumps(self.before.replace("NAME", json.dumps(name)))
-        arguments = schema_in_lark({"type": "object", **schema})
+        arguments = schema_in_lark(closed({"type": "object", **schema}))
         return (
             f"call{number}: {before} arguments{number} {json.dumps(self.after)}\narguments{number}: %json {arguments}"
         )
