@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, Unsupported
 from ringkv.server.run.refusals import refuse_template_variables
-from ringkv.server.run.schemas import ChatBody, NamedTool, SentMessage, Tool
+from ringkv.server.run.schemas import AllowedTools, ChatBody, NamedTool, SentMessage
 from ringkv.server.run.serving import Serving
 from ringkv.text.answers.reader import Reader
 from ringkv.text.answers.spans import END_OF_THINK, THINK, MarkedSpan, thinking
@@ -53,8 +53,9 @@ class RenderedChat:
         """
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
-        template, tools = serving.template, [] if body.tool_choice == "none" else body.tools or []
-        tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
+        template: ChatTemplate = serving.template
+        tools: Sequence[Any] = [] if body.tool_choice == "none" else body.tools or []
+        tool_schemas: Sequence[Mapping[str, Any]] = tools
         converted = messages = template_messages(body.messages)
         if not template.mentions("tools"):
             messages, tool_schemas = with_tools_described(messages, tool_schemas), []
@@ -70,7 +71,7 @@ class RenderedChat:
         serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
         prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
-        calls = _allowed_calls(body, tools, format_of(template.source))
+        calls = _allowed_calls(body, tools, template)
         may_think = marks_reasoning and not text.rstrip().endswith(END_OF_THINK)
         think = replace(thinking(), ends_alone=may_think)
         spans = [*([think] if marks_reasoning else []), *([calls.format.span(calls.schemas)] if calls else [])]
@@ -98,16 +99,29 @@ def _variables(body: ChatBody, template: ChatTemplate, marks_reasoning: bool) ->
     raise InvalidRequest(f"{EFFORT} is {effort}, which this model's chat template does not take; leave it out", EFFORT)
 
 
-def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> AllowedCalls | None:
-    schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
-    if body.tool_choice == "required" and not schemas:
+def _allowed_calls(body: ChatBody, tools: Sequence[Mapping[str, Any]], template: ChatTemplate) -> AllowedCalls | None:
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    names, required = _chosen(body.tool_choice, [*schemas])
+    if required and not schemas:
         raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
-    if not isinstance(body.tool_choice, NamedTool):
-        return AllowedCalls(format_, schemas, required=body.tool_choice == "required") if schemas else None
-    name = body.tool_choice.function.name
-    if name not in schemas:
-        raise InvalidRequest(f"tool_choice names {name!r}, which is not one of the tools", "tool_choice")
-    return AllowedCalls(format_, {name: schemas[name]}, required=True)
+    if not schemas:
+        return None
+    if unknown := next((name for name in names if name not in schemas), None):
+        raise InvalidRequest(f"tool_choice names {unknown!r}, which is not one of the tools", "tool_choice")
+    if (form := format_of(template.source)) is None:
+        raise Unsupported("this model writes calls in a format that ringkv does not read; leave tools out", "tools")
+    return AllowedCalls(form, {name: schemas[name] for name in names}, required)
+
+
+def _chosen(choice: str | NamedTool | AllowedTools | None, names: list[str]) -> tuple[list[str], bool]:
+    """Return the names of the tools that may be called, and whether one must be."""
+    match choice:
+        case NamedTool():
+            return [choice.function.name], True
+        case AllowedTools():
+            options = choice.allowed_tools
+            return [tool.function.name for tool in options.tools], options.mode == "required"
+    return names, choice == "required"
 
 
 def template_messages(messages: Sequence[SentMessage]) -> list[TemplateMessage]:

@@ -44,11 +44,19 @@ LLAMA_3 = CallFormat(bare_calls, '{"name": NAME, "parameters": ', "}")
 
 # Text that identifies a format in a chat template.
 FORMATS: Sequence[tuple[str, CallFormat]] = (("<tool_call>", HERMES), ('"parameters"', LLAMA_3))
+# The same of formats that are not read: GLM's, Qwen3-Coder's, Mistral's, DeepSeek's, Phi-4's, gpt-oss' and Gemma's.
+UNREAD = ("<arg_key>", "<function=", "[TOOL_CALLS]", "tool▁calls", "<|tool_call|>", "<|channel|>", "<|channel>")
 
 
-def format_of(template: str) -> CallFormat:
-    """Return the format that a chat template describes; else Hermes', which `with_tools_described` describes."""
-    return next((form for mark, form in FORMATS if mark in template), HERMES)
+def format_of(template: str) -> CallFormat | None:
+    """Return the format that a chat template describes; None if it describes a format that is not read.
+
+    A template without tools has Hermes' format, which `with_tools_described` describes.
+    """
+    if any(mark in template for mark in UNREAD):
+        return None
+    form = next((form for mark, form in FORMATS if mark in template), None)
+    return HERMES if form is None and "tools" not in template else form
 
 
 def with_parsed_arguments(message: ChatMessage) -> ChatMessage:
