@@ -2,9 +2,16 @@
 
 `cache/compress` computes a selector's votes, in a file of its name. A new selector is a dataclass here, its class in
 `SELECTORS`, a line in `plan/kv_settings.py` for each parameter that no other selector has, and its file of votes.
+
+Votes are finite real numbers, also negative ones. The tokens with the highest votes are kept; of equal votes the
+earlier token.
+
+A selector outside the package is a `Selector` with a method `votes(prompt, low, high)`. An `LLM` takes it in a
+`KVChoice`. The method gets a `cache.compress.staged_prompt.StagedPrompt` of L layers and H key-value heads, and returns
+a float tensor [L, H, high - low]: the votes of the tokens low .. high-1, on the device of the prompt's keys.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from ringkv.base.checks import check, number, one_of
@@ -14,7 +21,7 @@ WINDOW = 32  # tokens
 
 
 class Selector:
-    """Base of all selectors, which are frozen dataclasses.
+    """Base of all selectors. Those of the package are frozen dataclasses; others are hashable.
 
     name: its name in options and messages.
     window: trailing prompt tokens that the policy snapkv always keeps. An engine stores as many queries if this is its
@@ -23,7 +30,7 @@ class Selector:
     joins_heads: all heads of a layer select the same tokens, so that they must have had the same until then.
     """
 
-    name: str
+    name: str = "custom"
     window: int = WINDOW
     prefills_twice: ClassVar[bool] = False
     joins_heads: ClassVar[bool] = False
@@ -110,7 +117,18 @@ SELECTORS: dict[str, type[Selector]] = {
 }
 
 
+def is_built_in(selector: object) -> bool:
+    """Whether it is a selector of this package, which messages can carry."""
+    return type(selector) in SELECTORS.values()
+
+
+def is_selector(value: object) -> bool:
+    """Whether it is a selector of this package, or one from outside with a method `votes`."""
+    is_outside = isinstance(value, Selector) and callable(getattr(value, "votes", None))
+    return is_built_in(value) or (is_outside and type(value).__hash__ is not None)
+
+
 def parameters(selector: Selector) -> dict[str, Any]:
     """Return a selector's own parameters and their values."""
-    own = (field for field in fields(selector) if field.init)  # type: ignore[arg-type]
+    own = (field for field in fields(selector) if field.init) if is_dataclass(selector) else ()
     return {field.name: getattr(selector, field.name) for field in own}

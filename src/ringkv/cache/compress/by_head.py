@@ -19,6 +19,8 @@ SAFEGUARD = 0.2
 """Share of the average that every head selects (AdaKV, arXiv 2407.11550, section 3.3)."""
 SMALLEST = 1e-9
 """Of a share, relative to the largest."""
+NEVER = float("-inf")
+"""The vote of a place that is no candidate."""
 
 
 class Bounds(NamedTuple):
@@ -36,7 +38,7 @@ def division(view: GroupView, choice: KVChoice) -> HeadBudgets:
 def selected_tokens(votes: Tensor, view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     """Return bool [L, H, n]: K tokens of each head on average, those of a head with the highest votes.
 
-    votes: float32 [L, H, n], infinite for protected tokens. A vote below 0 is never selected.
+    votes: float32 [L, H, n], infinite for protected tokens, and NEVER for places that are no candidates.
     """
     if division(view, choice) == "global":
         return _among_all_heads(votes, plan.selected)
@@ -103,8 +105,8 @@ def _quotas(shares: Sequence[float], total: int, bounds: Sequence[Bounds]) -> li
 
 def _by_shares(votes: Tensor, view: GroupView, selected: int) -> Tensor:
     """Return int64 [L, H], how many tokens each head selects by its share of a profile."""
-    least = max(int(SAFEGUARD * selected), int(votes[0, 0].isinf().sum()))  # every head selects all protected tokens
-    bounds = [Bounds(min(least, most), most) for most in (votes >= 0).sum(-1).flatten().tolist()]
+    least = max(int(SAFEGUARD * selected), int(votes[0, 0].isposinf().sum()))  # every head selects all protected tokens
+    bounds = [Bounds(min(least, most), most) for most in (votes > NEVER).sum(-1).flatten().tolist()]
     counts = divided([share for layer in view.shares for share in layer], len(bounds) * selected, bounds)
     return votes.new_tensor(counts, dtype=torch.int64).view(votes.shape[:2])
 
@@ -115,7 +117,7 @@ def _among_all_heads(votes: Tensor, selected: int) -> Tensor:
     Of equal votes the first wins, in the order of layers, heads and tokens. So of a head these are the tokens with the
     highest votes.
     """
-    safe = _top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
+    safe = _top(votes, int(SAFEGUARD * selected)) & (votes > NEVER)
     competing = votes.masked_fill(safe, float("inf")).flatten()
     return _top(competing, selected * votes[..., 0].numel()).view_as(votes)
 
@@ -129,6 +131,6 @@ def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
 
 
 def _top(votes: Tensor, count: int) -> Tensor:
-    """Return bool [..., n], the highest votes of each row; of those below 0 any."""
+    """Return bool [..., n], the highest votes of each row."""
     keys = ordered(votes)
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)

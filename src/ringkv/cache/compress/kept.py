@@ -9,6 +9,8 @@ from torch import Tensor
 from ringkv.base.kv import Layout
 
 EMPTY = -1
+MINUS_ZERO = -(1 << 31)
+"""The bits of -0.0 as an int32."""
 
 
 def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
@@ -33,13 +35,15 @@ def shared(layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def ordered(votes: Tensor) -> Tensor:
-    """Return int64 keys that sort like votes [..., n], which are not negative; of equal votes the first is higher.
+    """Return int64 keys that sort like float32 votes [..., n]; of equal votes the first is higher. No vote is NaN.
 
-    Keys of votes below 0 are lower, in any order. The bits of a non-negative float, read as an integer, sort like the
-    float. The place in the lower bits makes all keys of a row distinct, so that `topk` has no ties to break.
+    The bits of a non-negative float, read as an integer, sort like the float. Those of a negative float sort the other
+    way, so they are counted back from those of -0.0. The place in the lower bits makes all keys of a row distinct, so
+    that `topk` has no ties to break.
     """
+    bits = votes.contiguous().view(torch.int32)
     place = torch.arange(votes.shape[-1], device=votes.device)
-    return votes.contiguous().view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
+    return torch.where(bits < 0, MINUS_ZERO - bits, bits).long().bitwise_left_shift_(32).sub_(place)
 
 
 def top_votes(votes: Tensor, count: int) -> Tensor:

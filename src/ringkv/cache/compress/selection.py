@@ -14,7 +14,7 @@ from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.compress.by_head import division, entries_of, selected_tokens, spread
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.select import votes_of
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
 from ringkv.cache.earlier import Earlier
@@ -104,7 +104,7 @@ def _votes(prompt: StagedPrompt, choice: KVChoice, low: int, high: int, selected
     if tokens(spans, low) == selected:
         votes = prompt.keys.new_zeros(layers, heads, high - low, dtype=torch.float32)
     else:
-        votes = VOTES[type(choice.select)](prompt, low, high, choice.select).view(layers, heads, -1)
+        votes = votes_of(prompt, low, high, choice.select)
     for start, stop in spans:
         votes[..., max(0, start - low) : max(0, stop - low)] = float("inf")
     return votes
@@ -113,8 +113,7 @@ def _votes(prompt: StagedPrompt, choice: KVChoice, low: int, high: int, selected
 def _with_votes(view: GroupView, choice: KVChoice) -> GroupView:
     """Return a view with the votes of all places, which later turns will need."""
     prompt = view.read()
-    layers, heads, places, _ = prompt.keys.shape
-    votes = VOTES[type(choice.select)](prompt, 0, places, choice.select).view(layers, heads, places)
+    votes = votes_of(prompt, 0, prompt.keys.shape[2], choice.select)
     return view._replace(read=lambda: prompt._replace(known=votes), known=votes)
 
 

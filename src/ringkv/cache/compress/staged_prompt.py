@@ -56,7 +56,7 @@ class GroupView(NamedTuple):
 
 
 class VoteFunction(Protocol):
-    """Returns the votes of the candidates low .. high-1: float32 [L * H, high - low], none negative.
+    """Returns the votes of the candidates low .. high-1: float32 [L * H, high - low]; the highest are kept.
 
     `selector` is of the class of `base.selectors` that the function is registered for.
     """

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
-from ringkv.cache.compress.by_head import entries_of, selected_tokens
-from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.by_head import NEVER, entries_of, selected_tokens
+from ringkv.cache.compress.select import votes_of
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.protect import end
-
-NEVER = -1.0
-"""The vote of a place that is no candidate."""
 
 
 def missing(begins: Tensor | None) -> int:
@@ -59,14 +56,13 @@ def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
 
 def _votes(prompt: StagedPrompt, choice: KVChoice, places: Places) -> Tensor:
     """Return float32 [L, H, stop]; 0 for places that a head does not have."""
-    vote = VOTES[type(choice.select)]
     if choice.select.prefills_twice:
-        return vote(prompt, 0, places.stop, choice.select).view(*places.begins.shape, -1)
+        return votes_of(prompt, 0, places.stop, choice.select)
     votes = prompt.keys.new_zeros(*places.begins.shape, places.stop, dtype=torch.float32)
     for layer, begins in enumerate(places.begins.tolist()):
         for head, first in enumerate(begins):
             alone, sinks = _head(prompt, layer, head, first), places.plan.sinks
-            votes[layer, head, first + sinks :] = vote(alone, sinks, places.stop - first, choice.select)
+            votes[layer, head, first + sinks :] = votes_of(alone, sinks, places.stop - first, choice.select)[0, 0]
     return votes
 
 
