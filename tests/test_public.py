@@ -13,13 +13,19 @@ SURFACE = {
     "Result": {"text", "token_ids", "finish_reason", "usage", "logprobs"},
     "SamplingParams": {"temperature", "max_tokens", "seed", "grammar"},
     "KVChoice": {"policy", "budget", "sinks", "recent", "select"},
+    "Selector": {"name", "window", "queries", "prefills_twice", "joins_heads"},
+    "SnapKV": {"window", "kernel", "pooling"},
+    "TOVA": {"name"},
+    "KeyDiff": {"name"},
+    "ExpectedAttention": {"window"},
+    "KVzip": {"name"},
     "errors": {"RingKVError", "InvalidRequest", "PromptTooLong", "UnknownModel", "DoesNotFit", "RequestFailed"},
     "grammar": {"json_schema", "json_object", "regex", "choice", "lark"},
 }
 
 
 def test_these_names_are_public_and_no_others() -> None:
-    assert set(ringkv.__all__) == set(SURFACE)
+    assert set(ringkv.__all__) == set(SURFACE) == set(dir(ringkv)) - {"__version__"}
 
 
 @pytest.mark.parametrize("name", SURFACE)

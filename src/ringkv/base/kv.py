@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from ringkv.base.checks import Rule, check, is_count, number, one_of
-from ringkv.base.selectors import SELECTORS, Selector, SnapKV
+from ringkv.base.selectors import SELECTORS, Selector, SnapKV, is_selector
 
+_SELECTOR = f"one of {', '.join(SELECTORS)}, or a hashable ringkv.Selector with a method votes(prompt, low, high)"
 UNVOTED = ("full", "streaming", "arkvale")
 """Policies whose slots keep the same tokens with any selector."""
 KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies
@@ -39,7 +40,8 @@ class KVChoice:
     protect: spans of prompt tokens that are never evicted, neither at prefill nor while decoding.
     turns: how a conversation's next turn begins: "reread" selects again from all its tokens; "continue" uses the
     entries that the last turn left, if the engine still has them.
-    select: the selector, one of `base.selectors` with its parameters.
+    select: the selector, one of `base.selectors` with its parameters, or the name of one such as "keydiff". An `LLM`
+    also takes a selector from outside, see `base.selectors`.
     heads: what heads divide. "equal": each selects as many tokens. "global": those of all layers select what has the
     most votes (KVzip, arXiv 2505.23416). "profile": each selects what was measured once for the model (as
     DuoAttention's heads, arXiv 2410.10819).
@@ -59,7 +61,8 @@ class KVChoice:
     review: int = 32
 
     def __post_init__(self) -> None:
-        selectors = ", ".join(f"{kind.__name__}()" for kind in SELECTORS.values())
+        if isinstance(self.select, str) and self.select in SELECTORS:
+            object.__setattr__(self, "select", SELECTORS[self.select]())
         check(
             (
                 one_of("kv_policy", self.policy, POLICIES),
@@ -71,7 +74,7 @@ class KVChoice:
                 one_of("kv_turns", self.turns, TURN_MODES),
                 one_of("kv_heads", self.heads, HEAD_BUDGETS),
                 ("kv_review", self.review, _is_reviewed(self.review), f"whole tokens, 1 to {MOST_REVIEWED}"),
-                ("kv_select", self.select, type(self.select) in SELECTORS.values(), f"one of {selectors}"),
+                ("kv_select", self.select, is_selector(self.select), _SELECTOR),
             )
         )
 

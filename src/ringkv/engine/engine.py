@@ -16,6 +16,7 @@ from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooL
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
+from ringkv.base.selectors import SELECTORS, is_built_in
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
@@ -82,6 +83,12 @@ class LocalEngine:
         n, limits, choice = len(request.tokens), self.limits, self._choice(request)
         check_request(self.lanes.groups, choice)
         check_profile(choice.heads, bool(self.config.head_shares))
+        if self.config.rank.count > 1 and not is_built_in(choice.select):
+            raise InvalidRequest(
+                f"selector {choice.select.name} is from outside the package, which only an engine of one rank can use; "
+                f"use tensor_parallel 1, or one of {', '.join(SELECTORS)}",
+                "kv_select",
+            )
         if n == 0:
             raise EmptyPrompt("the prompt is empty; give at least one token")
         if n >= limits.context:

@@ -188,6 +188,7 @@ class LLM:
         return self.tokenizer.encode_prompt(prompt)
 
     def _protect_system_message(self, messages: Sequence[ChatMessage], prompt: int, kv: KVChoice | None) -> KVChoice:
+        kv = _choice(kv)
         template = ChatTemplate.from_directory(self.config.model_dir)
         system = template.system_tokens(messages, self.tokenizer)
         return protect_system_message(kv or self._engine.default_kv, system, self.limits.kept_of(prompt))
@@ -200,7 +201,7 @@ class LLM:
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> OpenAnswer:
         sampling = _sampling(sampling)
-        request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
+        request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, _choice(kv), self.tokenizer.eos_ids)
         return OpenAnswer(
             request, AnswerStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
@@ -220,6 +221,12 @@ def _sampling(given: object) -> SamplingParams:
     if isinstance(given, SamplingParams):
         return given
     raise InvalidRequest(f"sampling is of type {type(given).__name__}; give SamplingParams(max_tokens=64)", "sampling")
+
+
+def _choice(given: object) -> KVChoice | None:
+    if given is None or isinstance(given, KVChoice):
+        return given
+    raise InvalidRequest(f"kv is of type {type(given).__name__}; give KVChoice(budget=64)", "kv")
 
 
 def _token_ids(prompt: object) -> list[int]:
