@@ -136,6 +136,9 @@ class ToyEngine:
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
 
+    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+        return iter(())
+
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         if choice.budget is not None and choice.budget <= SINKS:
             raise BudgetTooSmall(f"a budget of {choice.budget} leaves no ring; give it at least {SINKS + 1}")

@@ -15,6 +15,7 @@ from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.cache.body import Body
+from ringkv.cache.compress.steps import finished
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.encoding import ENCODINGS
@@ -116,7 +117,7 @@ def test_entries_that_stay_keep_their_bytes(engines: Mapping[str, LocalEngine], 
 
     second = tiny.request([*first.tokens, *answer, *prompt(20 if policy == "full" else 60, 1)], kv=kv)
     read(engine, second)
-    sources = engine.lanes.select(0, kv).sources
+    sources = finished(engine.lanes.select(0, kv)).sources
     engine.insert(0, 0, second)
     for body, source, planes in zip(engine.batch.bodies, sources, before, strict=True):
         stays, (layers, heads, n) = source < 39, source.shape

@@ -57,7 +57,7 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
     def votes(prompt, low, high, given):
         assert given is selector
         seen.extend({queries.shape[2] for queries in prompt.q})
-        return torch.ones(prompt.keys.shape[0] * prompt.keys.shape[1], high - low)
+        return torch.ones(*prompt.keys.shape[:2], high - low)
 
     monkeypatch.setitem(VOTES, type(selector), votes)  # type: ignore[arg-type]
     asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))

@@ -216,9 +216,9 @@ def test_kvzip_votes_once_for_each_token_of_a_conversation(
     vote, run = VOTES[KVzip], Passes.run
 
     def noted(prompt: Any, low: int, high: int, selector: Selector) -> Tensor:
-        found = vote(prompt, low, high, selector)
+        found = torch.stack([of_layer for of_layer in vote(prompt, low, high, selector) if of_layer is not None])
         if (low, high) == (0, prompt.keys.shape[2]):
-            votes.append(found.view(LAYERS, HEADS, -1).clone())
+            votes.append(found)
         return found
 
     def ran(self: Passes, some: Any, fed: Any = None) -> Tensor:

@@ -188,6 +188,13 @@ class Engine(Protocol):
         """
         ...
 
+    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+        """Do the work of `compress` in parts, which take milliseconds each. `compress` then returns at once.
+
+        Between two parts slots may be fed, but no prompt may be prefilled.
+        """
+        ...
+
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         """Select the tokens that a slot will keep of a lane's prompt, once per choice. Returns the slot's layouts."""
         ...

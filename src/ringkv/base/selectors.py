@@ -11,7 +11,7 @@ A selector outside the package is a `Selector` with a method `votes(prompt, low,
 a float tensor [L, H, high - low]: the votes of the tokens low .. high-1, on the device of the prompt's keys.
 """
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from ringkv.base.checks import check, number, one_of
@@ -130,5 +130,5 @@ def is_selector(value: object) -> bool:
 
 def parameters(selector: Selector) -> dict[str, Any]:
     """Return a selector's own parameters and their values."""
-    own = (field for field in fields(selector) if field.init) if is_dataclass(selector) else ()
-    return {field.name: getattr(selector, field.name) for field in own}
+    declared = getattr(type(selector), "__dataclass_fields__", {})  # none if its class, from outside, is no dataclass
+    return {name: getattr(selector, name) for name, field in declared.items() if field.init}

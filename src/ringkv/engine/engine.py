@@ -17,6 +17,7 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.selectors import SELECTORS, is_built_in
+from ringkv.cache.compress.steps import finished
 from ringkv.cache.layouts import layouts
 from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
@@ -156,14 +157,18 @@ class LocalEngine:
         return torch.cat([self._programs.logits_of_one(row) for row in x.split(1)])
 
     @torch.inference_mode()
+    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+        yield from self.lanes.select(lane, choice)
+
+    @torch.inference_mode()
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
-        return self.lanes.select(lane, choice).layouts
+        return finished(self.lanes.select(lane, choice)).layouts
 
     @torch.inference_mode()
     def kept(self, lane: int, choice: KVChoice) -> list[NDArray[np.int64]]:
         if not self.lanes.knows_tokens(lane):
             raise InvalidRequest("it is not known which tokens the turns before have kept; set trace in each of them")
-        tokens = list(self.lanes.tokens_of(lane, self.lanes.select(lane, choice).sources))
+        tokens = list(self.lanes.tokens_of(lane, finished(self.lanes.select(lane, choice)).sources))
         return [tokens[place.group][place.row].cpu().numpy() for place in self.model.places]
 
     @torch.inference_mode()

@@ -31,6 +31,6 @@ def head_scores(engine: LocalEngine, tokens: Sequence[int]) -> HeadShares:
     for index, group in enumerate(engine.lanes.groups):
         if group.window is None:
             votes = kvzip.votes(engine.lanes.view(0, index, 0), kvzip.FIRST, len(tokens), KVzip())
-            means = votes.mean(-1).view(len(group.layers), -1).tolist()
+            means = [of_layer.mean(-1).tolist() for of_layer in votes if of_layer is not None]
             scores |= dict(zip(group.layers, map(tuple, means), strict=True))
     return tuple(scores.get(layer, ()) for layer in range(engine.model.num_layers))

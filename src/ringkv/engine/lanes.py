@@ -4,7 +4,7 @@ L layers of a group, H key-value heads, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ringkv.base.repeat_words import FindWords
 from ringkv.base.request import Request
 from ringkv.cache.compress.selection import Selection, StagedLane, compress
 from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.steps import Steps, finished
 from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.conversations import Known
 from ringkv.engine.compaction import Compaction
@@ -59,8 +60,7 @@ class Lanes:
         if loaded.known.begins:
             self.staging.set_begins(lane, loaded.known.begins)
         kept = self._compaction.working_set(choice, len(request.tokens))
-        select = lru_cache(SELECTIONS)(partial(self._selected, lane))
-        self._lanes[lane] = Lane(request.tokens, loaded, len(entries), workspace, kept, select)
+        self._lanes[lane] = Lane(request.tokens, loaded, len(entries), workspace, kept)
         return loaded.cached
 
     def pieces(self, work: PrefillChunk) -> Iterator[PromptPiece]:
@@ -112,21 +112,23 @@ class Lanes:
         assert logits is not None, "the lane's prompt is not prefilled yet"
         return logits
 
-    def select(self, lane: int, choice: KVChoice) -> Selection:
-        """Select what a slot will hold, once for each choice. The staged prompt is unchanged."""
-        assert self._lanes[lane].logits is not None, "the lane's prompt is not prefilled yet"
-        return self._lanes[lane].select(choice)
-
-    def _selected(self, number: int, choice: KVChoice) -> Selection:
+    def select(self, number: int, choice: KVChoice) -> Steps[Selection]:
+        """Select what a slot will hold, once for each choice. The staged prompt is unchanged at the end."""
         lane = self._lanes[number]
-        self._compaction.check(choice, lane)
-        views, evicted = partial(self._views.of_groups, number, lane), len(lane.tokens) - lane.kept
-        staged = StagedLane(self.groups, lane.kept, evicted, self.staging.window, views, self.staging.device)
-        return compress(staged, choice, self._config.capacity)
+        assert lane.logits is not None, "the lane's prompt is not prefilled yet"
+        if choice not in lane.selections:
+            self._compaction.check(choice, lane)
+            views, evicted = partial(self._views.of_groups, number, lane), len(lane.tokens) - lane.kept
+            staged = StagedLane(self.groups, lane.kept, evicted, self.staging.window, views, self.staging.device)
+            selection = yield from compress(staged, choice, self._config.capacity)
+            if len(lane.selections) == SELECTIONS:
+                del lane.selections[next(iter(lane.selections))]
+            lane.selections[choice] = selection
+        return lane.selections[choice]
 
     def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
         """Copy the selected entries of a lane's prompt to a slot. slot: None if another rank has it."""
-        selection = self.select(lane, choice)
+        selection = finished(self.select(lane, choice))
         if slot is not None:
             selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
             slot.note(self.tokens_of(lane, selection.sources))

@@ -3,8 +3,8 @@
 L layers of a group, H key-value heads, G query heads each, D head_dim.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 import torch
@@ -28,8 +28,8 @@ class Lane:
     """The prompt that a lane of the staging holds, and how much of it.
 
     tokens: of the prompt. loaded: what the lane began with. count: staged entries that are the lane's own. working_set:
-    what compactions keep. select: selects what a slot will hold. dropped: entries that compactions have evicted from
-    each head. logits: float32 [V] of the prompt's last token, once all of it is prefilled.
+    what compactions keep. selections: what slots will hold, by choice. dropped: entries that compactions have evicted
+    from each head. logits: float32 [V] of the prompt's last token, once all of it is prefilled.
     """
 
     tokens: tuple[int, ...]
@@ -37,7 +37,7 @@ class Lane:
     count: int
     workspace: Workspace
     working_set: WorkingSet
-    select: Callable[[KVChoice], Selection]
+    selections: dict[KVChoice, Selection] = field(default_factory=dict)
     dropped: int = 0
     logits: Tensor | None = None
 

@@ -51,6 +51,10 @@ class RankedEngine:
         with self._everywhere(messages.Prefill(tuple((chunk.lane, chunk.start, chunk.stop) for chunk in work), feed)):
             return self._engine.prefill(work, feed)
 
+    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+        """Do nothing: ranks that exchange votes do all of `compress` together."""
+        return iter(())
+
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         with self._everywhere(messages.Compress(lane, choice)):
             return self._engine.compress(lane, choice)

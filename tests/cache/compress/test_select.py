@@ -9,9 +9,10 @@ from torch import Tensor
 from ringkv.base.errors import PromptTooLong
 from ringkv.base.repeat_words import RepeatWords
 from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector
-from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
-from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress import expected_attention, kvzip
+from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.staged_prompt import StagedPrompt
+from ringkv.cache.compress.steps import finished
 
 SCALE = 0.29  # differs from every head_dim ** -0.5
 LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
@@ -48,16 +49,21 @@ def _of_token(token: int, rows: int) -> Tensor:
     return torch.randn(LAYERS, rows, WIDTH, generator=torch.Generator().manual_seed(1000 * rows + token))
 
 
+def votes_of_all(prompt: StagedPrompt, selector: Selector) -> Tensor:
+    """float32 [L, H, candidates]."""
+    return finished(votes_of_layers(prompt, LOW, HIGH, selector))
+
+
 def test_every_selector_is_registered_and_votes_for_each_candidate(prompt: StagedPrompt) -> None:
     assert set(VOTES) == set(SELECTORS.values())
     for kind, votes in VOTES.items():
-        got = votes(prompt, LOW, HIGH, kind())
-        assert (got.shape, got.dtype) == ((LAYERS * HEADS, HIGH - LOW), torch.float32)
-        assert got.isfinite().all()
+        layers = [got for got in votes(prompt, LOW, HIGH, kind()) if got is not None]
+        assert [(got.shape, got.dtype) for got in layers] == [((HEADS, HIGH - LOW), torch.float32)] * LAYERS
+        assert all(got.isfinite().all() for got in layers)
 
 
 def test_tova_is_the_last_querys_attention_equal_for_all_heads(prompt: StagedPrompt) -> None:
-    got = tova.votes(prompt, LOW, HIGH, TOVA()).view(LAYERS, HEADS, -1)
+    got = votes_of_all(prompt, TOVA())
     for layer in range(LAYERS):
         rows = [
             (prompt.keys[layer, h] @ prompt.q[layer, h, g, -1] * SCALE).softmax(0)
@@ -70,7 +76,7 @@ def test_tova_is_the_last_querys_attention_equal_for_all_heads(prompt: StagedPro
 
 
 def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: StagedPrompt) -> None:
-    got = keydiff.votes(prompt, LOW, HIGH, KeyDiff()).view(LAYERS, HEADS, -1)
+    got = votes_of_all(prompt, KeyDiff())
     for layer in range(LAYERS):
         for h in range(HEADS):
             keys = prompt.keys[layer, h]
@@ -80,7 +86,7 @@ def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: StagedProm
 
 
 def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: StagedPrompt) -> None:
-    got = expected_attention.votes(prompt, LOW, HIGH, ExpectedAttention()).view(LAYERS, HEADS, -1)
+    got = votes_of_all(prompt, ExpectedAttention())
     ahead = torch.arange(N, N + expected_attention.AHEAD)
     matrix = torch.stack([rotate(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
     for layer in range(LAYERS):
@@ -97,7 +103,7 @@ def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: St
 
 
 def test_kvzip_is_the_highest_weight_of_any_query_of_the_repetition(prompt: StagedPrompt) -> None:
-    got = kvzip.votes(prompt, LOW, HIGH, KVzip()).view(LAYERS, HEADS, -1)
+    got = votes_of_all(prompt, KVzip())
     for layer in range(LAYERS):
         for h in range(HEADS):
             want = [0.0] * N
@@ -125,15 +131,13 @@ def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: Sta
         keys, values = ((one + 40).bfloat16().to(kind) for one in (prompt.keys, prompt.values))
         return prompt._replace(q=(prompt.q + 2).bfloat16().to(kind), keys=keys, values=values, repeat=shifted_repeat)
 
-    narrow, wide = (
-        VOTES[type(selector)](shifted(kind), LOW, HIGH, selector) for kind in (torch.bfloat16, torch.float32)
-    )
+    narrow, wide = (votes_of_all(shifted(kind), selector) for kind in (torch.bfloat16, torch.float32))
     torch.testing.assert_close(narrow, wide, atol=1e-4, rtol=1e-2)
 
 
 def test_kvzip_without_room_to_repeat_is_refused(prompt: StagedPrompt) -> None:
     with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
-        kvzip.votes(prompt._replace(repeat_limit=kvzip.LEAD), LOW, HIGH, KVzip())
+        votes_of_all(prompt._replace(repeat_limit=kvzip.LEAD), KVzip())
 
 
 def test_kvzip_repeats_no_more_with_its_words_than_there_is_room_for(prompt: StagedPrompt) -> None:
@@ -143,6 +147,6 @@ def test_kvzip_repeats_no_more_with_its_words_than_there_is_room_for(prompt: Sta
         calls.append((start, stop))
         return repeat(start, stop)
 
-    kvzip.votes(prompt._replace(repeat=counted, words=lambda: words), LOW, HIGH, KVzip())
+    votes_of_all(prompt._replace(repeat=counted, words=lambda: words), KVzip())
     assert [stop for _, stop in calls] == [7, 14, 21, 28, 35, 40]  # 18, less 8 before a chunk and 3 words
     assert all(len(words.before(start)) + stop - start <= 18 for start, stop in calls)

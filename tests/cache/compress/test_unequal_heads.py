@@ -12,9 +12,10 @@ from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.by_head import SAFEGUARD
 from ringkv.cache.compress.kept import EMPTY
-from ringkv.cache.compress.select import VOTES
+from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.selection import kept_tokens, placed
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.compress.steps import finished
 from ringkv.cache.layouts import layout
 
 LAYERS, HEADS, GROUPS, WIDTH, BUDGET = 3, 2, 2, 8, 40
@@ -36,15 +37,15 @@ def prompt(places: int = PLACES) -> StagedPrompt:
 def kept(choice: KVChoice, entries: int = 52) -> tuple[Layout, Tensor]:
     view = GroupView(GROUP, lambda: prompt(entries + 18), SHARES, BEGINS)
     plan = layout(choice, entries, 64)
-    found = kept_tokens(view, choice, plan)
+    found = finished(kept_tokens(view, choice, plan))
     return placed(view, choice, plan, found), found
 
 
 def given(votes: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let KVzip vote so, and NaN before a head begins."""
     absent = torch.arange(PLACES) < BEGINS[..., None]
-    whole = votes.masked_fill(absent, torch.nan).flatten(0, 1)
-    monkeypatch.setitem(VOTES, KVzip, lambda prompt, low, high, selector: whole[:, low:high])  # type: ignore[arg-type]
+    whole = votes.masked_fill(absent, torch.nan)
+    monkeypatch.setitem(VOTES, KVzip, lambda prompt, low, high, selector: whole[..., low:high])  # type: ignore[arg-type]
 
 
 def by_hand(votes: Tensor, protected: int) -> list[tuple[int, int, int]]:
@@ -110,7 +111,7 @@ def test_a_head_gets_the_votes_of_a_prompt_that_is_its_own_places(select: SnapKV
         first = int(BEGINS[layer, head])
         keys = whole.keys[layer, head, first:][None, None]
         own = whole._replace(q=[whole.q[layer][[head]]], keys=keys, values=keys, begins=None)
-        votes = VOTES[type(select)](own, 4, PLACES - first - 8, select)[0]
+        ((votes,),) = finished(votes_of_layers(own, 4, PLACES - first - 8, select))
         places = [place - first for place in found[layer, head].tolist() if place != EMPTY][4:-8]
         best = votes.argsort(descending=True, stable=True)[: len(places)] + 4
         assert sorted(best.tolist()) == places

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout
-from ringkv.cache.compress.kept import EMPTY, ordered, shared
+from ringkv.cache.compress.kept import EMPTY, highest, shared
 from ringkv.cache.compress.staged_prompt import GroupView
 
 SAFEGUARD = 0.2
@@ -117,20 +117,13 @@ def _among_all_heads(votes: Tensor, selected: int) -> Tensor:
     Of equal votes the first wins, in the order of layers, heads and tokens. So of a head these are the tokens with the
     highest votes.
     """
-    safe = _top(votes, int(SAFEGUARD * selected)) & (votes > NEVER)
-    competing = votes.masked_fill(safe, float("inf")).flatten()
-    return _top(competing, selected * votes[..., 0].numel()).view_as(votes)
+    rows = votes.flatten(0, 1)
+    safe = highest(rows, int(SAFEGUARD * selected)) & (rows > NEVER)
+    competing = rows.masked_fill(safe, float("inf")).view(1, -1)
+    return highest(competing, selected * len(rows)).view_as(votes)
 
 
 def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
     """Return bool [L, H, n]: of each head so many tokens with the highest votes; of equal votes the first wins."""
-    keys, most = ordered(votes), int(counts.max())
-    places = keys.topk(most).indices
-    ranks = torch.arange(most, device=votes.device)
-    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, places, ranks < counts[..., None])
-
-
-def _top(votes: Tensor, count: int) -> Tensor:
-    """Return bool [..., n], the highest votes of each row."""
-    keys = ordered(votes)
-    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)
+    rows = zip(votes.flatten(0, 1).split(1), counts.flatten().tolist(), strict=True)
+    return torch.cat([highest(row, count) for row, count in rows]).view_as(votes)

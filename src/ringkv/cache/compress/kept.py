@@ -11,6 +11,7 @@ from ringkv.base.kv import Layout
 EMPTY = -1
 MINUS_ZERO = -(1 << 31)
 """The bits of -0.0 as an int32."""
+AT_ONCE = 1 << 20  # votes that are ordered at once: their keys, and those that `topk` sorts, take 8 to 16 bytes each
 
 
 def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
@@ -19,9 +20,9 @@ def kept(layout: Layout, votes: Tensor | None, heads: int) -> Tensor:
     votes: float32 [H, candidates], of tokens sinks .. n-recent-1; None if no token has to be selected. Selected tokens
     are in the order of the prompt. Of tokens with equal votes the earlier one is selected.
     """
-    before, after = (tokens.expand(heads, -1) for tokens in shared(layout))
     if votes is None:
-        return torch.cat((before, after), 1)
+        return torch.cat(shared(layout)).expand(heads, -1)
+    before, after = (tokens.expand(heads, -1) for tokens in shared(layout))
     selected = top_votes(votes, layout.selected) + layout.sinks
     return torch.cat((before.to(selected), selected, after.to(selected)), 1)
 
@@ -48,9 +49,17 @@ def ordered(votes: Tensor) -> Tensor:
 
 def top_votes(votes: Tensor, count: int) -> Tensor:
     """Return int64 [H, count], the places of each row's highest votes in ascending order."""
-    keys = ordered(votes)
-    mask = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, keys.topk(count, sorted=False).indices, True)
-    return mask.nonzero()[:, 1].view(-1, count)  # already in order; sorting would take as long as selecting
+    # Already in order; sorting would take as long as selecting.
+    return highest(votes, count).nonzero()[:, 1].view(-1, count)
+
+
+def highest(votes: Tensor, count: int) -> Tensor:
+    """Return bool like votes [H, n]: whether a vote is among the `count` highest ones of its row."""
+    mask = torch.zeros_like(votes, dtype=torch.bool)
+    rows = max(1, AT_ONCE // max(1, votes.shape[1]))
+    for some, of_some in zip(mask.split(rows), votes.split(rows), strict=True):
+        some.scatter_(1, ordered(of_some).topk(count, sorted=False).indices, True)
+    return mask
 
 
 def _in_ring_order(layout: Layout) -> Tensor:

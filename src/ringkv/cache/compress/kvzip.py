@@ -8,6 +8,8 @@ serve many questions. No later question changes a vote. So entries of a conversa
 without a vote are repeated.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -20,8 +22,8 @@ LEAD = 8  # tokens before a chunk that are repeated too, as context for the chun
 FIRST = 4  # leading prompt tokens that every query attends to as well
 
 
-def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
-    """Return each token's highest attention weight among the queries that repeat its chunk.
+def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Iterator[Tensor | None]:
+    """Yield each token's highest attention weight among the queries that repeat its chunk.
 
     Raises PromptTooLong if no token can be repeated after the prompt's end.
     """
@@ -45,7 +47,9 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Tensor:
                 visible = torch.cat((first[layer], keys[:, start:stop], repeated[layer]), 1)
                 weights = _weights(q[layer], visible, prompt.scale)[..., FIRST : FIRST + stop - start].amax((1, 2))
                 highest[layer, :, start:stop] = torch.maximum(highest[layer, :, start:stop], weights)
-    return torch.cat([prompt.reduction.maximum(layer[:, low:high]) for layer in highest])
+            yield None
+    for of_layer in highest:
+        yield prompt.reduction.maximum(of_layer[:, low:high])
 
 
 def _first_keys(prompt: StagedPrompt) -> Tensor:

@@ -3,14 +3,17 @@
 L layers, H key-value heads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress import expected_attention, keydiff, kvzip, snapkv, tova
 from ringkv.cache.compress.staged_prompt import StagedPrompt, VoteFunction
+from ringkv.cache.compress.steps import Steps
 
 VOTES: Mapping[type[Selector], VoteFunction] = {
     SnapKV: snapkv.votes,
@@ -21,21 +24,36 @@ VOTES: Mapping[type[Selector], VoteFunction] = {
 }
 
 
-def votes_of(prompt: StagedPrompt, low: int, high: int, selector: Selector) -> Tensor:
-    """Return a selector's votes of the candidates low .. high-1, float32 [L, H, high - low].
+def votes_of(prompt: StagedPrompt, low: int, high: int, selector: Selector) -> Iterable[Tensor | None]:
+    """Yield a selector's votes of the candidates low .. high-1, as a `VoteFunction` does.
 
     Raises InvalidRequest if a selector from outside the package returns another shape, or votes that are not finite.
     """
-    shape = (*prompt.keys.shape[:2], high - low)
-    if (votes := VOTES.get(type(selector))) is not None:
-        return votes(prompt, low, high, selector).view(shape)
-    return _checked(selector.votes(prompt, low, high), shape, selector.name)  # type: ignore[attr-defined]
+    return VOTES.get(type(selector), _from_outside)(prompt, low, high, selector)
 
 
-def _checked(votes: object, shape: tuple[int, ...], name: str) -> Tensor:
+def votes_of_layers(prompt: StagedPrompt, low: int, high: int, selector: Selector) -> Steps[Tensor]:
+    """Return the votes of all layers, float32 [L, H, high - low]."""
+    return stacked(prompt, high - low, votes_of(prompt, low, high, selector))
+
+
+def stacked(prompt: StagedPrompt, candidates: int, votes: Iterable[Tensor | None]) -> Steps[Tensor]:
+    """Return the votes [H, candidates] of each layer as one tensor, [L, H, candidates]."""
+    together = prompt.keys.new_empty(*prompt.keys.shape[:2], candidates, dtype=torch.float32)
+    layers = iter(together)
+    for of_layer in votes:
+        if of_layer is not None:
+            next(layers).copy_(of_layer)
+        yield
+    return together
+
+
+def _from_outside(prompt: StagedPrompt, low: int, high: int, selector: Any) -> Iterator[Tensor]:
+    shape, name = (*prompt.keys.shape[:2], high - low), selector.name
+    votes = selector.votes(prompt, low, high)
     if not isinstance(votes, Tensor) or votes.shape != shape:
         returned = list(votes.shape) if isinstance(votes, Tensor) else type(votes).__name__
         raise InvalidRequest(f"votes() of {name} returned {returned}; return a tensor {list(shape)}", "kv_select")
     if not votes.isfinite().all():
         raise InvalidRequest(f"votes() of {name} returned NaN or infinity; return finite votes", "kv_select")
-    return votes.float()
+    yield from votes.float()

@@ -3,7 +3,7 @@
 L layers of a group, H key-value heads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,8 +14,9 @@ from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.compress.by_head import division, entries_of, selected_tokens, spread
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.select import votes_of
+from ringkv.cache.compress.select import stacked, votes_of, votes_of_layers
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.compress.steps import Steps
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
 from ringkv.cache.earlier import Earlier
 from ringkv.cache.layouts import layouts
@@ -53,38 +54,46 @@ class StagedLane(NamedTuple):
     device: torch.device
 
 
-def compress(lane: StagedLane, choice: KVChoice, capacity: int) -> Selection:
+def compress(lane: StagedLane, choice: KVChoice, capacity: int) -> Steps[Selection]:
     """Select what a slot of so many entries will hold of a prompt. The lane is unchanged.
 
-    Only groups whose layout selects tokens, or whose slots are in chunks or in pages, are read.
+    Only groups whose layout selects tokens, or whose slots are in chunks or in pages, are read. It may pause after each
+    layer, and after each pass that repeats a part of the prompt.
     """
     plans = layouts(choice, lane.kept, capacity, lane.groups)
-    views = [
-        _with_votes(view, choice) if choice.keeps_votes and plan.selected else view
-        for view, plan in zip(lane.views(choice.select.queries), plans, strict=True)
-    ]
-    selected = [kept_tokens(view, choice, plan) for view, plan in zip(views, plans, strict=True)]
+    views, selected, salient = lane.views(choice.select.queries), [], []
+    for group, plan in enumerate(plans):
+        if choice.keeps_votes and plan.selected:
+            views[group] = yield from _with_votes(views[group], choice)
+        selected.append((yield from kept_tokens(views[group], choice, plan)))
     moved = tuple(
         placed(view, choice, plan, source).shifted(lane.evicted)
         for view, plan, source in zip(views, plans, selected, strict=True)
     )
     sources = tuple(source.to(lane.device) for source in selected)
-    salient = (_salient(view, choice, source) for view, source in zip(lane.views(lane.window), sources, strict=True))
+    for view, source in zip(lane.views(lane.window), sources, strict=True):
+        salient.append((yield from _salient(view, choice, source)))
     lasting = (_lasting_votes(*group) for group in zip(views, plans, sources, strict=True))
     return Selection(moved, sources, tuple(salient), tuple(lasting))
 
 
-def kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+def kept_tokens(view: GroupView, choice: KVChoice, plan: Layout) -> Steps[Tensor]:
     """Return the source of a `Selection` in one group, int64 [L, H, live]."""
     layers, heads = len(view.group.layers), view.group.spec.key.heads
     if view.begins is not None:
-        return kept_of_unequal(view, choice, plan)
+        return (yield from kept_of_unequal(view, choice, plan))
     if not plan.selected:
-        return kept(plan, None, layers * heads).view(layers, heads, -1)
-    votes = _votes(view.read(), choice, plan.sinks, plan.prompt - plan.recent, plan.selected)
+        return kept(plan, None, heads).expand(layers, -1, -1)
+    prompt, low, high = view.read(), plan.sinks, plan.prompt - plan.recent
+    votes = _votes(prompt, choice, low, high, plan.selected)
     if division(view, choice) == "equal":
-        return kept(plan, votes.flatten(0, 1), layers * heads).view(layers, heads, -1)
-    mask = selected_tokens(votes, view, choice, plan)
+        sources = []
+        for of_layer in votes:
+            if of_layer is not None:
+                sources.append(kept(plan, of_layer, heads))
+            yield
+        return torch.stack(sources)
+    mask = selected_tokens((yield from stacked(prompt, high - low, votes)), view, choice, plan)
     return entries_of(plan, F.pad(mask, (plan.sinks, 0), value=True))
 
 
@@ -94,26 +103,29 @@ def placed(view: GroupView, choice: KVChoice, plan: Layout, source: Tensor) -> L
     return spread(plan, source) if is_divided else plan
 
 
-def _votes(prompt: StagedPrompt, choice: KVChoice, low: int, high: int, selected: int | None = None) -> Tensor:
-    """Return float32 [L, H, high - low], the votes of tokens low .. high-1, infinite for protected ones.
+def _votes(
+    prompt: StagedPrompt, choice: KVChoice, low: int, high: int, selected: int | None = None
+) -> Iterator[Tensor | None]:
+    """Yield the votes of tokens low .. high-1, as a `VoteFunction` does, infinite for protected ones.
 
     The selector is not run if protected tokens are all that are `selected`.
     """
-    layers, heads = prompt.keys.shape[:2]
     spans = protected(choice.protect, high)
+    votes: Iterable[Tensor | None] = votes_of(prompt, low, high, choice.select)
     if tokens(spans, low) == selected:
-        votes = prompt.keys.new_zeros(layers, heads, high - low, dtype=torch.float32)
-    else:
-        votes = votes_of(prompt, low, high, choice.select)
-    for start, stop in spans:
-        votes[..., max(0, start - low) : max(0, stop - low)] = float("inf")
-    return votes
+        votes = prompt.keys.new_zeros(1, 1, high - low, dtype=torch.float32).expand(*prompt.keys.shape[:2], -1)
+    for of_layer in votes:
+        if spans and of_layer is not None:
+            of_layer = of_layer.clone()
+            for start, stop in spans:
+                of_layer[:, max(0, start - low) : max(0, stop - low)] = float("inf")
+        yield of_layer
 
 
-def _with_votes(view: GroupView, choice: KVChoice) -> GroupView:
+def _with_votes(view: GroupView, choice: KVChoice) -> Steps[GroupView]:
     """Return a view with the votes of all places, which later turns will need."""
     prompt = view.read()
-    votes = votes_of(prompt, 0, prompt.keys.shape[2], choice.select)
+    votes = yield from votes_of_layers(prompt, 0, prompt.keys.shape[2], choice.select)
     return view._replace(read=lambda: prompt._replace(known=votes), known=votes)
 
 
@@ -126,11 +138,12 @@ def _lasting_votes(view: GroupView, plan: Layout, source: Tensor) -> Tensor | No
     return F.pad(votes, (0, beyond)).gather(2, source.clamp(min=0))
 
 
-def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None:
+def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Steps[Tensor | None]:
     """Return what measures the entries of slots in chunks, or in pages that are read; None for others."""
     if view.group.slots.pages and choice.reads_pages:
         prompt = view.read()
-        measured = _votes(prompt, choice, 0, prompt.keys.shape[2])
+        places = prompt.keys.shape[2]
+        measured = yield from stacked(prompt, places, _votes(prompt, choice, 0, places))
     elif view.group.slots.encoding == IN_CHUNKS:
         measured = saliency(view.read())
     else:

@@ -4,6 +4,8 @@ H key-value heads, G query heads each, W window queries, n prompt tokens.
 Source: SnapKV (arXiv 2404.14469).
 """
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,11 +15,11 @@ from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.kernels.window_votes import window_votes
 
 
-def votes(prompt: StagedPrompt, low: int, high: int, selector: SnapKV) -> Tensor:
-    """Return each candidate's pooled attention from the last queries, the mean of the G query heads."""
-    layers = zip(prompt.q, prompt.keys, strict=True)
-    attention = [window_votes(q, keys, prompt.scale)[:, low:high] / q.shape[1] for q, keys in layers]
-    return pool(torch.cat([prompt.reduction.mean(heads) for heads in attention]), selector)
+def votes(prompt: StagedPrompt, low: int, high: int, selector: SnapKV) -> Iterator[Tensor]:
+    """Yield each candidate's pooled attention from the last queries, the mean of the G query heads."""
+    for q, keys in zip(prompt.q, prompt.keys, strict=True):
+        attention = window_votes(q, keys, prompt.scale)[:, low:high] / q.shape[1]
+        yield pool(prompt.reduction.mean(attention), selector)
 
 
 def pool(scores: Tensor, selector: SnapKV) -> Tensor:

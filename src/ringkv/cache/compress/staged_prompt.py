@@ -12,6 +12,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.cache.compress.vote_reduction import VoteReduction
 
+AT_ONCE = 1 << 20  # float32 elements
 Rotate = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -42,6 +43,16 @@ class StagedPrompt(NamedTuple):
     known: Tensor | None = None
 
 
+def pieces(vectors: Tensor, elements: int = 0) -> tuple[Tensor, ...]:
+    """Cut vectors [H, n, D] along n, so that a piece with so many elements per head and token takes about 4 MB.
+
+    elements: at least D.
+    """
+    heads, _, width = vectors.shape
+    cut: tuple[Tensor, ...] = vectors.split(max(1, AT_ONCE // (heads * max(width, elements))), 1)
+    return cut
+
+
 class GroupView(NamedTuple):
     """A group of layers, and how to read the staged prompt in it. shares: of its layers' heads, if they are known.
 
@@ -56,9 +67,10 @@ class GroupView(NamedTuple):
 
 
 class VoteFunction(Protocol):
-    """Returns the votes of the candidates low .. high-1: float32 [L * H, high - low]; the highest are kept.
+    """Yields each layer's votes of the candidates low .. high-1, float32 [H, high - low]; the highest are kept.
 
-    `selector` is of the class of `base.selectors` that the function is registered for.
+    It yields None wherever else it may pause. `selector` is of the class of `base.selectors` that the function is
+    registered for.
     """
 
-    def __call__(self, prompt: StagedPrompt, low: int, high: int, selector: Any) -> Tensor: ...
+    def __call__(self, prompt: StagedPrompt, low: int, high: int, selector: Any) -> Iterable[Tensor | None]: ...

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.by_head import NEVER, entries_of, selected_tokens
-from ringkv.cache.compress.select import votes_of
+from ringkv.cache.compress.select import votes_of_layers
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.compress.steps import Steps
 from ringkv.cache.protect import end
 
 
@@ -39,7 +40,7 @@ class Places(NamedTuple):
         return (place >= 0) & (place < count)
 
 
-def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
+def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Steps[Tensor]:
     """Return int64 [L, H, most], the place of each live entry, EMPTY after a head's last."""
     assert view.begins is not None
     if not plan.selected:
@@ -49,20 +50,21 @@ def kept_of_unequal(view: GroupView, choice: KVChoice, plan: Layout) -> Tensor:
     places = Places(view.begins.to(prompt.keys.device), plan)
     sinks = places.first(plan.sinks)
     candidates = places.first(places.stop) & ~sinks
-    votes = _votes(prompt, choice, places).masked_fill(~candidates, NEVER)
+    votes = (yield from _votes(prompt, choice, places)).masked_fill_(~candidates, NEVER)
     votes[candidates & places.first(end(choice.protect))] = float("inf")
     return entries_of(plan, sinks | selected_tokens(votes, view, choice, plan), missing(view.begins))
 
 
-def _votes(prompt: StagedPrompt, choice: KVChoice, places: Places) -> Tensor:
+def _votes(prompt: StagedPrompt, choice: KVChoice, places: Places) -> Steps[Tensor]:
     """Return float32 [L, H, stop]; 0 for places that a head does not have."""
     if choice.select.prefills_twice:
-        return votes_of(prompt, 0, places.stop, choice.select)
+        return (yield from votes_of_layers(prompt, 0, places.stop, choice.select))
     votes = prompt.keys.new_zeros(*places.begins.shape, places.stop, dtype=torch.float32)
     for layer, begins in enumerate(places.begins.tolist()):
         for head, first in enumerate(begins):
             alone, sinks = _head(prompt, layer, head, first), places.plan.sinks
-            votes[layer, head, first + sinks :] = votes_of(alone, sinks, places.stop - first, choice.select)[0, 0]
+            of_head = votes_of_layers(alone, sinks, places.stop - first, choice.select)
+            votes[layer, head, first + sinks :] = (yield from of_head)[0, 0]
     return votes
 
 
