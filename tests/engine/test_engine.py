@@ -1,6 +1,7 @@
 """What the engine promises of a request: its tokens depend on nothing but itself, in memory that never grows."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -297,6 +298,42 @@ def test_a_token_outside_the_vocabulary_is_refused_wherever_it_stands(
     with pytest.raises(BadToken, match="outside the vocabulary of 199") as refused:
         engine.admit(asked)
     assert refused.value.param in sampling
+
+
+def test_the_tokens_of_a_prompt_that_requests_share_are_checked_once(engine: LocalEngine) -> None:
+    class Counted(tuple[int, ...]):
+        reads = 0
+
+        def __iter__(self) -> Iterator[int]:
+            type(self).reads += 1
+            return super().__iter__()
+
+    first, *others = (replace(tiny.request([]), id=f"{n}", tokens=Counted(prompt(50))) for n in range(5))
+    engine.admit(first)
+    reads = Counted.reads
+    assert reads > 0
+    for other in others:
+        engine.admit(other)
+    assert Counted.reads == reads
+    with pytest.raises(BadToken):
+        engine.admit(tiny.request([*prompt(50), 199]))
+    with pytest.raises(BadToken):
+        engine.admit(tiny.request([*prompt(50), 199]))
+
+
+def test_a_prompt_that_kvzip_cannot_repeat_is_refused_before_its_prefill(engine: LocalEngine, llama_dir: Path) -> None:
+    kv = KVChoice(sinks=4, recent=16, select=KVzip())
+    refusal = r"takes 232 tokens here, and the prompt has 233; .* start with a larger prompt_tokens$"
+    with pytest.raises(PromptTooLong, match=refusal):
+        engine.admit(tiny.request(prompt(233), kv=kv))
+    longest = tiny.request(prompt(232), kv=kv)
+    engine.admit(longest)
+    tiny.stage(engine, longest)
+    assert engine.compress(0, kv)[0].selected > 0
+    engine.admit(tiny.request(prompt(233), kv=replace(kv, policy="streaming")))  # does not vote
+    compacted = build(tiny.config(llama_dir, prefill_workspace=128))
+    with pytest.raises(PromptTooLong, match=r"start with a larger prefill_workspace$"):
+        compacted.admit(tiny.request(prompt(127), kv=kv))
 
 
 def test_prefill_takes_chunks_in_any_interleaving_with_decode(engine: LocalEngine) -> None:

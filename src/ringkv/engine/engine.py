@@ -38,6 +38,7 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
+        self._checked: tuple[int, ...] = ()  # the prompt admitted last
 
     @property
     def limits(self) -> Limits:
@@ -104,10 +105,7 @@ class LocalEngine:
             )
         if n > limits.workspace.size:
             check_compacted(choice, limits.workspace)
-        named = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
-        for field, tokens in {"prompt": request.tokens, "forced": request.forced, **named}.items():
-            if bad := next((t for t in tokens if not 0 <= t < limits.vocab), None):
-                raise BadToken(f"token id {bad} is outside the vocabulary of {limits.vocab}", field)
+        self._check_tokens(request)
         plans = layouts(choice, n, limits.capacity, self.lanes.groups)
         check_residents_of_request(self.lanes.groups, plans, choice)
         if any(plan.selected for plan in plans) and choice.select.queries > self.config.kv.window:
@@ -116,6 +114,20 @@ class LocalEngine:
                 "use a smaller one, or start with a larger kv_window",
                 "kv_window",
             )
+        if any(plan.selected for plan in plans) or choice.reads_pages:
+            self.lanes.check_repeatable(n, choice)
+
+    def _check_tokens(self, request: Request) -> None:
+        """Raise BadToken for one outside the vocabulary. The prompt that many requests share is checked once."""
+        sampling, vocab = request.sampling, self.model.vocab_size
+        named = {"forced": request.forced, "logit_bias": sampling.logit_bias, "stop_token_ids": sampling.stop_token_ids}
+        if request.tokens != self._checked:
+            named["prompt"] = request.tokens
+        for field, tokens in named.items():
+            if tokens and not 0 <= min(tokens) <= max(tokens) < vocab:
+                bad = next(token for token in tokens if not 0 <= token < vocab)
+                raise BadToken(f"token id {bad} is outside the vocabulary of {vocab}", field)
+        self._checked = request.tokens
 
     @torch.inference_mode()
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:

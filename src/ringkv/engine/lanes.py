@@ -11,10 +11,12 @@ from torch import Tensor
 
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Cached, PrefillChunk
+from ringkv.base.errors import PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice
 from ringkv.base.repeat_words import FindWords
 from ringkv.base.request import Request
+from ringkv.base.selectors import KVzip
 from ringkv.cache.compress.selection import Selection, StagedLane, compress
 from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.compress.steps import Steps, finished
@@ -111,6 +113,21 @@ class Lanes:
         logits = self._lanes[lane].logits
         assert logits is not None, "the lane's prompt is not prefilled yet"
         return logits
+
+    def check_repeatable(self, tokens: int, choice: KVChoice) -> None:
+        """Raise PromptTooLong if a lane has no room to prefill a prompt of so many tokens again, and kvzip needs that.
+
+        A conversation that goes on may have fewer entries than tokens; then it is known once they are in the lane.
+        """
+        if not isinstance(choice.select, KVzip) or choice.turns == "continue":
+            return
+        longest = self._views.longest_repeatable(self._config.workspace.size)
+        if tokens > longest:
+            setting = "prefill_workspace" if self._config.prefill_workspace else "prompt_tokens"
+            raise PromptTooLong(
+                f"kv_select kvzip prefills a prompt again after its end, so it takes {longest:,} tokens here, and the "
+                f"prompt has {tokens:,}; shorten it, choose kv_select snapkv, or start with a larger {setting}"
+            )
 
     def select(self, number: int, choice: KVChoice) -> Steps[Selection]:
         """Select what a slot will hold, once for each choice. The staged prompt is unchanged at the end."""

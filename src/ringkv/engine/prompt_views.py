@@ -14,6 +14,7 @@ from ringkv.base.config import HeadShares
 from ringkv.base.kv import KVChoice
 from ringkv.base.repeat_words import FindWords
 from ringkv.base.workspace import Workspace
+from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.selection import Selection
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
@@ -109,6 +110,11 @@ class PromptViews:
             begins=known.begins[group] if known.begins else None,
             known=known.votes[group] if known.votes else None,
         )
+
+    def longest_repeatable(self, entries: int) -> int:
+        """Return how many entries a lane of so many may have if at least one token is repeated after them."""
+        pieces = kvzip.beside(self._words()) // self._piece  # before the last one, which is longer
+        return entries - self._programs.repeated - pieces * self._piece
 
     def _queries(self, number: int, group: int, count: int) -> list[Tensor]:
         """Return the last `count` queries that read each layer's cache: [H, G, count, D] by layer.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import PromptTooLong
+from ringkv.base.repeat_words import RepeatWords
 from ringkv.base.selectors import KVzip
 from ringkv.cache.compress.staged_prompt import StagedPrompt
 
@@ -28,11 +29,11 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Iterato
     Raises PromptTooLong if no token can be repeated after the prompt's end.
     """
     layers, heads, n, _ = prompt.keys.shape
-    size = min(CHUNK, prompt.repeat_limit - LEAD - prompt.words().longest)
+    size = min(CHUNK, prompt.repeat_limit - beside(prompt.words()))
     if size < 1:
         raise PromptTooLong(
             f"kv_select kvzip prefills a prompt again after its end, and {n:,} tokens leave no room for that; "
-            "start with a larger prompt_tokens"
+            "shorten the conversation, or choose another kv_select"
         )
     highest, known = torch.zeros(layers, heads, n, device=prompt.keys.device), 0
     if prompt.known is not None:
@@ -50,6 +51,11 @@ def votes(prompt: StagedPrompt, low: int, high: int, selector: KVzip) -> Iterato
             yield None
     for of_layer in highest:
         yield prompt.reduction.maximum(of_layer[:, low:high])
+
+
+def beside(words: RepeatWords) -> int:
+    """Return how many tokens a repetition has beside those of its chunk, at most."""
+    return LEAD + words.longest
 
 
 def _first_keys(prompt: StagedPrompt) -> Tensor:
