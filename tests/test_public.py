@@ -13,7 +13,7 @@ SURFACE = {
     "Result": {"text", "token_ids", "finish_reason", "usage", "logprobs"},
     "SamplingParams": {"temperature", "max_tokens", "seed", "grammar"},
     "KVChoice": {"policy", "budget", "sinks", "recent", "select"},
-    "Selector": {"name", "window", "queries", "prefills_twice", "joins_heads"},
+    "Selector": {"window", "queries", "prefills_twice", "joins_heads"},
     "SnapKV": {"window", "kernel", "pooling"},
     "TOVA": {"name"},
     "KeyDiff": {"name"},

@@ -65,6 +65,29 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
     assert seen == [selector.queries]
 
 
+@pytest.mark.parametrize("selector", EVERY, ids=lambda one: one.name)
+def test_slots_may_be_fed_between_the_parts_of_a_selection_which_may_end_early(
+    llama_dir: Path, selector: Selector
+) -> None:
+    engine, choice = build(tiny.config(llama_dir)), replace(CHOICE, select=selector)
+    want = kept(engine, selector)
+    runs = tiny.request(tiny.prompt(70, 1))
+    tiny.enter(engine, runs, slot=1)
+    tokens, _ = tiny.decode(engine, 24, slot=1)
+    tiny.enter(engine, runs, slot=1)
+    tiny.stage(engine, tiny.request(PROMPT, kv=choice))
+    early = engine.select(0, choice)
+    next(early)
+    del early
+    got: list[int] = []
+    for _ in engine.select(0, choice):
+        got += tiny.decode(engine, 1, slot=1)[0]
+    assert len(got) >= 3  # layers
+    np.testing.assert_array_equal(np.stack(engine.kept(0, choice)), want)
+    assert got == tokens[: len(got)]
+    assert not [*engine.select(0, choice)]  # once for each choice
+
+
 @pytest.mark.parametrize("selector", [SnapKV(window=9), ExpectedAttention(window=9)])
 def test_more_queries_than_are_kept_are_refused_by_the_settings_name(llama_dir: Path, selector: Selector) -> None:
     engine = build(tiny.config(llama_dir))

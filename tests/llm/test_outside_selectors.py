@@ -45,6 +45,8 @@ class LastQuery(Selector):
 class Returning(Selector):
     """Returns what it is told to."""
 
+    name = "custom"
+
     def __init__(self, votes: Callable[[Tensor], object]) -> None:
         self._votes = votes
 
@@ -126,13 +128,16 @@ def test_votes_that_cannot_be_ordered_fail_the_answer(
         llm.generate(TEXT, ONE, kv=choice(Returning(votes)))
 
 
-def test_an_object_without_votes_or_a_hash_is_refused() -> None:
+def test_an_object_without_votes_a_name_or_a_hash_is_refused() -> None:
     @dataclass
     class Mutable(Knorm):
         power: int = 1
 
-    for select in (Selector(), Mutable(), object()):
-        with pytest.raises(InvalidRequest, match=r"or a hashable ringkv.Selector with a method votes"):
+    class Nameless(Selector):
+        votes = Knorm.votes
+
+    for select in (Selector(), Nameless(), Mutable(), object()):
+        with pytest.raises(InvalidRequest, match=r"or a hashable ringkv.Selector with a name and votes"):
             choice(select)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from ringkv.base.checks import Rule, check, is_count, number, one_of
 from ringkv.base.selectors import SELECTORS, Selector, SnapKV, is_selector
 
-_SELECTOR = f"one of {', '.join(SELECTORS)}, or a hashable ringkv.Selector with a method votes(prompt, low, high)"
+_SELECTOR = f"one of {', '.join(SELECTORS)}, or a hashable ringkv.Selector with a name and votes(prompt, low, high)"
 UNVOTED = ("full", "streaming", "arkvale")
 """Policies whose slots keep the same tokens with any selector."""
 KEEP_EVERY_TOKEN = ("full", "arkvale")  # policies

@@ -6,12 +6,12 @@
 Votes are finite real numbers, also negative ones. The tokens with the highest votes are kept; of equal votes the
 earlier token.
 
-A selector outside the package is a `Selector` with a method `votes(prompt, low, high)`. An `LLM` takes it in a
-`KVChoice`. The method gets a `cache.compress.staged_prompt.StagedPrompt` of L layers and H key-value heads, and returns
-a float tensor [L, H, high - low]: the votes of the tokens low .. high-1, on the device of the prompt's keys.
+A selector outside the package is a `Selector` with a name and a method `votes(prompt, low, high)`. An `LLM` takes it in
+a `KVChoice`. The method gets a `cache.compress.staged_prompt.StagedPrompt` of L layers and H key-value heads, and
+returns a float tensor [L, H, high - low]: the votes of the tokens low .. high-1, on the device of the prompt's keys.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
 from ringkv.base.checks import check, number, one_of
@@ -30,7 +30,7 @@ class Selector:
     joins_heads: all heads of a layer select the same tokens, so that they must have had the same until then.
     """
 
-    name: str = "custom"
+    name: str
     window: int = WINDOW
     prefills_twice: ClassVar[bool] = False
     joins_heads: ClassVar[bool] = False
@@ -123,12 +123,14 @@ def is_built_in(selector: object) -> bool:
 
 
 def is_selector(value: object) -> bool:
-    """Whether it is a selector of this package, or one from outside with a method `votes`."""
-    is_outside = isinstance(value, Selector) and callable(getattr(value, "votes", None))
+    """Whether it is a selector of this package, or one from outside with a name and a method `votes`."""
+    is_outside = isinstance(value, Selector) and hasattr(value, "name") and callable(getattr(value, "votes", None))
     return is_built_in(value) or (is_outside and type(value).__hash__ is not None)
 
 
 def parameters(selector: Selector) -> dict[str, Any]:
     """Return a selector's own parameters and their values."""
-    declared = getattr(type(selector), "__dataclass_fields__", {})  # none if its class, from outside, is no dataclass
-    return {name: getattr(selector, name) for name, field in declared.items() if field.init}
+    if not hasattr(selector, "__dataclass_fields__"):
+        return {}  # from outside, and no dataclass
+    own = (field for field in fields(selector) if field.init)  # type: ignore[arg-type]
+    return {field.name: getattr(selector, field.name) for field in own}

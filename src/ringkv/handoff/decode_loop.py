@@ -75,6 +75,10 @@ class DecodeLoop(Loop):
         self._peers.ask(replace(request, kv=request.kv or self.engine.default_kv))
         return Cached()
 
+    def select(self, request: Request, lane: int) -> Iterator[None]:
+        """Do nothing: the prefill worker has selected what it sends."""
+        return iter(())
+
     def insert(self, request: Request, lane: int, slot: int) -> Layouts:
         """Copy a prefix from its peer's buffer to its slot."""
         arrived = self._prefixes.pop(request.id)

@@ -28,7 +28,10 @@ class Prefill(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """Compress the prefilled prompt in `lane` under this request's choice, and insert it into `slot`."""
+    """Compress the prefilled prompt in `lane` under this request's choice, and insert it into `slot`, or go on with it.
+
+    If it takes longer than `Limits.max_step`, it is done in parts.
+    """
 
     request: Request
     lane: int

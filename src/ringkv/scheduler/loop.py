@@ -9,10 +9,11 @@ A step returns its events before the next step feeds its tokens, so no token wai
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from ringkv.base.engine import Cached, Engine, PrefillChunk
 from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob
@@ -28,6 +29,15 @@ from ringkv.scheduler.stopwatch import Clock, Stopwatch
 from ringkv.scheduler.traces import Traces
 
 log = logging.getLogger(__name__)
+
+
+class Selecting(NamedTuple):
+    """An insertion that has begun. parts: of its selection that are left. since: when it began."""
+
+    request_id: str
+    parts: Iterator[None]
+    since: float
+
 
 Park = Callable[[str, int], None]
 
@@ -61,6 +71,7 @@ class Loop:
         self._rests = False  # the last step had nothing to do, and nothing was submitted or has ended since
         self._watch = Stopwatch(clock)
         self._inserted: dict[str, int] = {}  # slots by request
+        self._selecting: Selecting | None = None
         self._traces = Traces(engine.limits.heads)
 
     @property
@@ -119,12 +130,16 @@ class Loop:
         """Begin a prompt in its lane; see `Engine.begin`. An error fails all requests that wait for the prompt."""
         return self.engine.begin(request, lane, entries)
 
+    def select(self, request: Request, lane: int) -> Iterator[None]:
+        """Do what comes before `insert` in parts; between two of them slots are fed. An error fails the request."""
+        return self.engine.select(lane, request.kv or self.engine.default_kv)
+
     def insert(self, request: Request, lane: int, slot: int) -> Layouts:
         """Put the prompt in a lane into a slot, and return the slot's layouts. An error fails the request."""
-        since = self._watch.now()
+        assert self._selecting is not None
         choice = request.kv or self.engine.default_kv
         layouts = self.engine.compress(lane, choice)
-        self._watch.compressed(since)
+        self._watch.compressed(self._selecting.since)
         if request.trace:
             self._traces.add(request, choice, layouts, partial(self.engine.kept, lane, choice))
         self.engine.insert(lane, slot, request)
@@ -133,6 +148,7 @@ class Loop:
     def step(self) -> list[Event]:
         """Do an action: load a cached prefix, prefill a chunk, insert a prompt, sample, or run a forward pass.
 
+        An insertion that takes longer than `Limits.max_step` is done in several actions.
         Requests whose timeout has passed end first. If all requests wait for their guides, it waits briefly.
         An error in a prefill fails the requests of all prompts in the pass. An error in a decode step or in a pass that
         feeds running requests is raised; the engine must not be used after it.
@@ -224,16 +240,30 @@ class Loop:
         return scored + self._insert(work.request, work.lane, slot)
 
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
-        self._watch.insert(request.id, lane)
+        """Insert a prompt, or do a part of it that takes `max_step`. It waits until another that has begun is done."""
+        if self._selecting is None:
+            self._selecting = Selecting(request.id, self.select(request, lane), self._watch.now())
+            self._watch.insert(request.id, lane)
+        if self._selecting.request_id != request.id:
+            return []
         try:
+            if self._pauses(self._selecting.parts):
+                self.scheduler.paused(request.id)
+                return []
             layouts = self.insert(request, lane, slot)
         except Exception as error:
             return self.fail(request.id, failure_of(request.id, error))
+        self._selecting = None
         self._inserted[request.id] = slot
         self.scheduler.inserted(request.id, layouts)
         if self._park:
             self._park(request.id, slot)
         return []
+
+    def _pauses(self, parts: Iterator[None]) -> bool:
+        """Do parts of a selection for `max_step`, and return whether it goes on after that."""
+        limit, since = self.engine.limits.max_step, self._watch.now()
+        return any(limit and self._watch.now() - since >= limit for _ in parts)
 
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
         """Fail all requests that wait for the prompt of this request."""
@@ -244,6 +274,8 @@ class Loop:
         self._rests &= not outcome.events
         events = []
         for event in outcome.events:
+            if self._selecting and self._selecting.request_id == event.request_id:
+                self._selecting = None  # ends its parts, before the lane gets another prompt
             slot = self._inserted.pop(event.request_id, None) if isinstance(event, Finished | Failed) else None
             if slot is not None and (pages := self.engine.recalled(slot)) is not None and isinstance(event, Finished):
                 event = event.with_recalled(pages)

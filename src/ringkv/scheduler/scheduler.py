@@ -12,6 +12,8 @@
 - What happens between two tokens of a running request is bounded: by `Limits.max_step`, or twice a decode step if that
   is longer, if the engine packs chunks of several prompts into a pass; else to one chunk or insertion. If no request
   runs, passes and insertions follow each other directly.
+- An insertion that takes longer is done in parts of `max_step` between decode steps. Until it ends, no prompt is
+  prefilled.
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
@@ -68,6 +70,8 @@ class Scheduler:
         self._stalls = False  # a pass or an insertion has run since the last sampling, beside feeding the slots
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
+        self._inserting: Job | None = None  # its insertion has begun, and the rest follows
+        self._measurable = True  # no part of an insertion was done since the last sampling
         self._fed = False  # slots were fed since the last sampling, and a request has run ever since
 
     @property
@@ -157,10 +161,11 @@ class Scheduler:
         begin = self._reserve()
         if begin and not self._prefills:
             return begin
-        self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
+        job = self._inserting or (self._shared[0].jobs[0] if self._shared else None)
+        self._insert_is_due = job is not None and bool(self._free_slots or job.slot is not None)
         stalls = self._running and self._stalls
-        if self._insert_is_due and (not stalls or self._pace.may_insert(self._shared[0])):
-            return self._insert()
+        if job and self._insert_is_due and (not stalls or (not self._inserting and self._pace.may_insert(job.prompt))):
+            return self._insert(job)
         waits = not self._prefills or stalls or (self._running and self._limits.rides)
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
@@ -196,6 +201,10 @@ class Scheduler:
             self._staged.remove(prompt)
             self._shared.append(prompt)
 
+    def paused(self, request_id: str) -> None:
+        """Report that an insertion has taken `max_step` and is not done. Its Insert comes again."""
+        self._inserting, self._measurable = self._jobs[request_id], False
+
     def inserted(self, request_id: str, layouts: Layouts) -> None:
         """Report that the request's prompt is compressed and in its slot. The next decode step here samples from it."""
         job = self._jobs[request_id]
@@ -211,8 +220,8 @@ class Scheduler:
 
         seconds: since the last sampling; None if no request ran then.
         """
-        self._pace.sampled(seconds if self._fed else None)
-        self._stalls = self._fed = False
+        self._pace.sampled(seconds if self._fed and self._measurable else None)
+        self._stalls, self._fed, self._measurable = False, False, self._inserting is None
         outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -297,14 +306,12 @@ class Scheduler:
             job.prompt, job.shared = twin, twin.prefilled
         twin.jobs.extend(prompt.jobs)
 
-    def _insert(self) -> Insert:
-        prompt = self._shared[0]
-        assert prompt.lane is not None
-        job = prompt.jobs[0]
+    def _insert(self, job: Job) -> Insert:
+        assert job.prompt.lane is not None
         if job.slot is None:
             job.slot = self._free_slots.take()
         self._stalls = True
-        return Insert(job.request, prompt.lane, job.slot)
+        return Insert(job.request, job.prompt.lane, job.slot)
 
     def _feed(self) -> None:
         self._forward_is_due, self._fed = False, True
@@ -387,6 +394,8 @@ class Scheduler:
         """
         prompt = job.prompt
         prompt.jobs.remove(job)
+        if job is self._inserting:
+            self._inserting = None
         if prompt.jobs:
             if prompt in self._staged and prompt.jobs[0].slot is None:
                 prompt.jobs[0].slot, job.slot = job.slot, None
