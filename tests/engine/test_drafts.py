@@ -3,13 +3,20 @@
 In bfloat16, whose products are our own: those round a row alike beside any other rows.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
+from weakref import ref
 
 import pytest
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.request import Request
+from ringkv.engine import build as build_module
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from tests.engine import tiny
@@ -209,3 +216,52 @@ def test_speculation_that_could_never_run_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidRequest, match="choose fewer slots") as raised:
         build(tiny.config(folder, slots=20, speculate=3))  # float32: a step always has all slots
     assert raised.value.param == "speculate"
+
+
+class Allocations(TorchDispatchMode):
+    """Notes the tensors that operators allocate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[ref[Tensor]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        given = {one.untyped_storage().data_ptr() for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
+        for one in tree_leaves(result):
+            if isinstance(one, Tensor) and one.numel() and one.untyped_storage().data_ptr() not in given:
+                self.tensors.append(ref(one))
+        return result
+
+
+class SharedPool:
+    """Captures steps as CUDA graphs with one pool are: a replay overwrites what other steps have allocated."""
+
+    def __init__(self) -> None:
+        self.allocated: dict[object, Allocations] = {}
+
+    def __call__(self, step: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            for other, allocations in self.allocated.items():
+                for one in allocations.tensors if other is not step else ():
+                    if (tensor := one()) is not None:
+                        tensor.fill_(7)
+            self.allocated[step] = Allocations()
+            with self.allocated[step]:
+                step()
+
+        return replay
+
+
+def test_what_rejected_drafts_put_back_outlives_the_replay_of_other_captured_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = SharedPool()
+    monkeypatch.setattr(build_module, "no_capture", pool)
+    asked = requests()[0]
+    engines = [build(tiny.config(folder, speculate=drafts)) for drafts in (0, 3)]  # float32: captured, in fixed sizes
+    known = alone(engines[0], asked, 60)
+    tokens, passes = with_drafts(engines[1], asked, known, 0.3)
+    assert len(pool.allocated) > 3
+    assert tokens[:60] == known
+    assert passes < 60

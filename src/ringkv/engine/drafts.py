@@ -36,8 +36,8 @@ class Drafts:
         self._logits = torch.zeros(slots, self.limit, vocab, device=batch.device)  # after each draft
         self._sampled = torch.full_like(self._tokens, NONE)  # from these logits
         self._unforced = torch.full((slots * self.limit,), -1, device=batch.device)
-        # By rows of a step and by group: entries int64 [this rank's rows, N] that its drafts took, and what these held.
-        self._overwritten: dict[int, list[tuple[Tensor, Planes]]] = {}
+        # By group: entries int64 [this rank's rows, N] that the drafts of a step took, and what these held before.
+        self._overwritten: list[tuple[Tensor, Planes]] = []
         self._rows = torch.empty(0, dtype=torch.int64, device=batch.device)
         self._open: dict[int, int] = {}  # by slot, its row in the step whose drafts are not settled
         self._run = captured_steps(programs.drafts.sizes, self._forward, capture)
@@ -60,21 +60,28 @@ class Drafts:
         self._rows = self._batch.rows[:size].clone()
         places = {slot: row for row, slot in enumerate(self._rows.tolist())}
         self._open = {slot: places[slot] for slot in drafts}
+        # Not in the captured step: what that allocates is overwritten when the samplers run, before it is put back.
+        self._overwritten = self._copies(size)
         self._run(size)
         return True
+
+    def _copies(self, size: int) -> list[tuple[Tensor, Planes]]:
+        """Return what the drafts of the next step will overwrite."""
+        share, rows = self._batch.share, self._batch.rows[:size]
+        places, taken = share.own_places(rows), [share.own(entry[:, 1:].long()) for entry, _ in self._numbers(rows)]
+        return [(entries, body.copy(places, entries)) for entries, body in zip(taken, self._batch.bodies, strict=True)]
+
+    def _numbers(self, rows: Tensor) -> list[list[Tensor]]:
+        """Return the entries and live counts int32 [R, T] of a step's tokens, by group."""
+        is_drafted = self._tokens[rows] != NONE
+        runs = torch.cat((torch.ones_like(is_drafted[:, :1]), is_drafted), 1)
+        return [list(_ahead(rings, rows, runs)) for rings in self._batch.rings]
 
     def _forward(self, size: int) -> None:
         """Run one decode step with drafts. Only the sampled tokens are counted as seen."""
         batch, rows = self._batch, self._batch.rows[:size]
         slots, lengths = batch.share.places(rows), batch.rings[0].length[rows, None]
-        is_drafted = self._tokens[rows] != NONE
-        runs = torch.cat((torch.ones_like(is_drafted[:, :1]), is_drafted), 1)
-        numbers = [list(_ahead(rings, rows, runs)) for rings in batch.rings]
-        taken = [batch.share.own(entry[:, 1:].long()) for entry, _ in numbers]
-        places = batch.share.own_places(rows)
-        self._overwritten[size] = [
-            (entries, body.copy(places, entries)) for entries, body in zip(taken, batch.bodies, strict=True)
-        ]
+        numbers = self._numbers(rows)
         tokens = torch.cat((batch.tokens[rows, None], self._tokens[rows]), 1)
         positions = lengths + torch.arange(tokens.shape[1], device=batch.device)
         arguments = ([slots, *numbers[group], *tensors] for group, tensors in batch.slots)
@@ -138,7 +145,7 @@ class Drafts:
     def _put_back(self, rejected: Tensor) -> None:
         """Write back what rejected drafts of the step, bool [R, N], overwrote."""
         places, mask = self._batch.share.own_places(self._rows), self._batch.share.own(rejected)
-        for body, (entries, copies) in zip(self._batch.bodies, self._overwritten[len(self._rows)], strict=True):
+        for body, (entries, copies) in zip(self._batch.bodies, self._overwritten, strict=True):
             body.put_back(places, entries, copies, mask)
 
 
