@@ -114,7 +114,8 @@ class EngineMetrics:
 
     queue: of a request, from its submission until its prefill begins; of a later answer to a prefilled prompt, until
     it gets its slot. prefill: of a prompt, from its first chunk to its last, with the decode steps between them.
-    compress: of one prompt under one choice. step: sampling and forward pass of all slots.
+    compress: of one prompt under one choice, with the decode steps between its parts. step: sampling and forward pass
+    of all slots.
     service: moving average of the time that a request holds its slot, prefill included; 0 before the first has ended.
     not_finite: requests that failed because their logits were not finite. prefilled: prompt tokens.
     """

@@ -127,3 +127,12 @@ def test_shares_in_whole_tokens_are_met_exactly() -> None:
     assert divided([1, 2, 3, 4], 100, [Bounds(0, 100)] * 4) == [10, 20, 30, 40]
     assert divided([1, 2, 3, 4], 100, [Bounds(15, 35)] * 4) == [15, 20, 30, 35]
     assert divided([0, 0, 0], 30, [Bounds(0, 30)] * 3) == [10, 10, 10]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_votes_of_any_sign_compete_and_places_that_are_no_candidates_do_not(seed: int) -> None:
+    votes = (some_votes(seed) - 3) * torch.rand(LAYERS, HEADS, 1).pow(9)
+    votes[0, 1, 10:] = float("-inf")
+    votes[1, :, :5] = float("inf")
+    mask = selected(votes)
+    assert {tuple(at) for at in mask.nonzero().tolist()} == by_hand(votes)

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout
-from ringkv.cache.compress.kept import EMPTY, highest, shared
+from ringkv.cache.compress.kept import EMPTY, highest, shared, sortable
 from ringkv.cache.compress.staged_prompt import GroupView
 
 SAFEGUARD = 0.2
 """Share of the average that every head selects (AdaKV, arXiv 2407.11550, section 3.3)."""
 SMALLEST = 1e-9
 """Of a share, relative to the largest."""
+HALF = 1 << 16
+"""The values of half of a key's bits."""
 NEVER = float("-inf")
 """The vote of a place that is no candidate."""
 
@@ -119,8 +121,40 @@ def _among_all_heads(votes: Tensor, selected: int) -> Tensor:
     """
     rows = votes.flatten(0, 1)
     safe = highest(rows, int(SAFEGUARD * selected)) & (rows > NEVER)
-    competing = rows.masked_fill(safe, float("inf")).view(1, -1)
-    return highest(competing, selected * len(rows)).view_as(votes)
+    competing = rows.masked_fill(safe, float("inf"))
+    return _top_of_each(votes, _shares_of_highest(competing, selected * len(rows)))
+
+
+def _shares_of_highest(votes: Tensor, count: int) -> Tensor:
+    """Return int64 [R], how many of the `count` highest votes [R, n] are in each row; of equal votes the first wins.
+
+    Rows are read one at a time: first to count the upper halves of their keys, then the lower halves of those that
+    share theirs with the last of the highest votes.
+    """
+    upper, lower = (torch.zeros(HALF, dtype=torch.int64, device=votes.device) for _ in range(2))
+    for row in votes:
+        upper += (_key(row) // HALF).bincount(minlength=HALF)
+    first, left = _reached(upper, count)
+    for row in votes:
+        key = _key(row)
+        lower += (key[key // HALF == first] % HALF).bincount(minlength=HALF)
+    second, left = _reached(lower, left)
+    last = first * HALF + second
+    above = torch.stack([(_key(row) > last).sum() for row in votes])
+    equal = torch.stack([(_key(row) == last).sum() for row in votes])
+    return above + torch.minimum((left - equal.cumsum(0) + equal).clamp(min=0), equal)
+
+
+def _key(votes: Tensor) -> Tensor:
+    """Return int64 keys from 0 to HALF ** 2 - 1 that sort like votes."""
+    return sortable(votes) + HALF**2 // 2
+
+
+def _reached(counts: Tensor, count: int) -> tuple[int, int]:
+    """Return the highest index from which on counts [HALF] add up to `count`, and how many of its own that takes."""
+    total = counts.flip(0).cumsum(0)
+    place = int(torch.searchsorted(total, count))
+    return HALF - 1 - place, count - int(total[place] - counts[HALF - 1 - place])
 
 
 def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:

@@ -35,16 +35,22 @@ def shared(layout: Layout) -> tuple[Tensor, Tensor]:
     return torch.arange(layout.sinks), torch.cat((window, _in_ring_order(layout)))
 
 
+def sortable(votes: Tensor) -> Tensor:
+    """Return int64 keys of 32 bits that sort like float32 votes, of which none is NaN.
+
+    The bits of a non-negative float, read as an integer, sort like the float. Those of a negative float sort the other
+    way, so they are counted back from those of -0.0.
+    """
+    bits = votes.contiguous().view(torch.int32)
+    return torch.where(bits < 0, MINUS_ZERO - bits, bits).long()
+
+
 def ordered(votes: Tensor) -> Tensor:
     """Return int64 keys that sort like float32 votes [..., n]; of equal votes the first is higher. No vote is NaN.
 
-    The bits of a non-negative float, read as an integer, sort like the float. Those of a negative float sort the other
-    way, so they are counted back from those of -0.0. The place in the lower bits makes all keys of a row distinct, so
-    that `topk` has no ties to break.
+    The place in the lower bits makes all keys of a row distinct, so that `topk` has no ties to break.
     """
-    bits = votes.contiguous().view(torch.int32)
-    place = torch.arange(votes.shape[-1], device=votes.device)
-    return torch.where(bits < 0, MINUS_ZERO - bits, bits).long().bitwise_left_shift_(32).sub_(place)
+    return sortable(votes).bitwise_left_shift_(32).sub_(torch.arange(votes.shape[-1], device=votes.device))
 
 
 def top_votes(votes: Tensor, count: int) -> Tensor:
