@@ -141,9 +141,9 @@ def test_votes_are_those_of_all_layers_that_read_a_cache(pairs: Path) -> None:
     tiny.stage(engine, tiny.request(prompt(150)))
     view = engine.lanes.view(0, 0, 8)
     assert [q.shape[1] for q in view.q] == [6, 6, 3]  # 3 query heads per key-value head and layer
-    both = votes(view, 4, 130, SnapKV(window=8, kernel=1))[:2]
+    both = next(votes(view, 4, 130, SnapKV(window=8, kernel=1)))
     each = [
-        votes(view._replace(q=[view.q[0][:, heads]], keys=view.keys[:1]), 4, 130, SnapKV(window=8, kernel=1))
+        next(votes(view._replace(q=[view.q[0][:, heads]], keys=view.keys[:1]), 4, 130, SnapKV(window=8, kernel=1)))
         for heads in (slice(3), slice(3, 6))
     ]
     torch.testing.assert_close(both, (each[0] + each[1]) / 2)
