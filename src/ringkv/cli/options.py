@@ -164,6 +164,10 @@ EngineOptions = Annotated[Options, _without(*_RANKS, *_TURNS)]
 """Of an engine."""
 StudyOptions = Annotated[Options, _without(*_RANKS, *_TURNS, *_BUDGET, "prompt_tokens", "output_tokens", "speculate")]
 """Of a command that sets policies, budgets and the longest prompt itself."""
+ComparisonOptions = Annotated[
+    Options, _without(*_RANKS, *_TURNS, *_BUDGET, "slots", "output_tokens", "speculate", "prefill_workspace")
+]
+"""Of an engine with one slot that holds a whole prompt, for a command that sets policies and budgets itself."""
 ComputeOptions = Annotated[Options, Flags((name, _ALL[name]) for name in _COMPUTE)]
 """How a command computes."""
 

@@ -100,7 +100,7 @@ class BudgetSettings:
             int,
             "ENTRIES",
             "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
-            fallback=f"{DEFAULT_BUDGET} (512 for demo)",
+            fallback=str(DEFAULT_BUDGET),
         ),
     ] = None
 
