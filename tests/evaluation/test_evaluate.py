@@ -334,7 +334,7 @@ def test_answers_with_another_profile_of_heads_are_not_mixed(study: Study, tmp_p
     with pytest.raises(InvalidRequest, match=r"kv_profile \w+ there and \w+ here"):
         run(path, 0.25)
     path.unlink()
-    with pytest.raises(InvalidRequest, match=f"finds no profile of the model's heads, {path}"):
+    with pytest.raises(InvalidRequest, match=f"kv_profile {path} does not exist"):
         evaluate(divided, replace(OPTIONS, kv_profile=str(path)), tmp_path)
 
 

@@ -7,6 +7,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
+from ringkv.plan.checks import at_least
 from ringkv.plan.engine_footprint import Place, needs
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
@@ -15,11 +16,19 @@ from ringkv.plan.units import show_bytes
 
 @dataclass(frozen=True)
 class Workload:
-    """prompt_tokens, output_tokens: of each request. rounds: measurements of each engine."""
+    """prompt_tokens, output_tokens: of each request. rounds: measurements of each engine.
+
+    Raises InvalidRequest for a number that is too small.
+    """
 
     prompt_tokens: int = 4096
     output_tokens: int = 64
     rounds: int = 3
+
+    def __post_init__(self) -> None:
+        at_least(1, "--prompt-tokens", self.prompt_tokens, 1)
+        at_least(2, "--output-tokens", self.output_tokens, 2)
+        at_least(1, "--rounds", self.rounds, 1)
 
 
 @dataclass(frozen=True)
@@ -35,10 +44,7 @@ def plan_pair(
 
     Raises InvalidRequest for an invalid workload, DoesNotFit if one engine or both together do not fit.
     """
-    if options.kv_policy == "full":
-        raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
-    if options.kv_policy == AUTO:
-        raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
+    refuse_baseline(options)
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
@@ -55,6 +61,14 @@ def plan_pair(
     return made
 
 
+def refuse_baseline(options: Options) -> None:
+    """Raise InvalidRequest for a policy that is, or may be, the full cache that it is compared with."""
+    if options.kv_policy == "full":
+        raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
+    if options.kv_policy == AUTO:
+        raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
+
+
 def plan_engine(
     folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int, device: int | None = None
 ) -> EngineConfig:
@@ -68,13 +82,6 @@ def plan_engine(
 
 
 def _check(model: ModelConfig, workload: Workload) -> None:
-    for name, value, least in (
-        ("--prompt-tokens", workload.prompt_tokens, 1),
-        ("--output-tokens", workload.output_tokens, 2),
-        ("--rounds", workload.rounds, 1),
-    ):
-        if value < least:
-            raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
     length = workload.prompt_tokens + workload.output_tokens
     if length > model.context:
         raise InvalidRequest(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringkv.llm.result import Stream
 
 STDIN = "-"
+NEEDS_TEMPLATE = "--system needs a chat template, which a plain completion does not use; leave it out"
 
 
 def read_prompt(question: str | None, text: str | None, file: str | None) -> str:
@@ -44,9 +45,7 @@ def stream_answer(
         messages = [*system_message(system), {"role": "user", "content": prompt}]
         return llm.stream_chat(messages, params, kv=kv, on_prefill=on_prefill)
     if system is not None:
-        raise InvalidRequest(
-            "--system needs a chat template, which a plain completion does not use; leave it out", "system"
-        )
+        raise InvalidRequest(NEEDS_TEMPLATE, "system")
     return llm.stream(prompt, params, kv=kv, on_prefill=on_prefill)
 
 

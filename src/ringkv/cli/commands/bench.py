@@ -1,5 +1,6 @@
 """ringkv bench: a full cache against a compressed one on this machine, or a profile of one."""
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelN
 from ringkv.cli.output import print_json
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
+from ringkv.plan.check_options import check_options
 
 if TYPE_CHECKING:
     from ringkv.bench.compare import Comparison
@@ -71,18 +73,27 @@ def bench(
     """
     if limit and trace is not None:
         raise InvalidRequest("--limit compares and --profile does not; use one at a time")
+    if trace is not None and not os.access(trace.parent, os.W_OK):
+        raise InvalidRequest(
+            f"{trace.parent} is not a writable folder for {trace.name}; choose another file", "profile"
+        )
+    options = engine.filled(slots=SLOTS)
+    check_options(options)
     with show_progress() as progress:
         progress(0, 0, "loading torch")
         with uninterrupted():
-            from ringkv.bench.pair import Workload, plan_engine, plan_pair
+            from ringkv.bench.pair import Workload, plan_engine, plan_pair, refuse_baseline
         from ringkv.engine.device_memory import free_bytes
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
         from ringkv.residency.locate import locate
 
-        workload, folder = Workload(prompt, output, rounds), locate(model, progress)
+        workload = Workload(prompt, output, rounds)
+        if trace is None:
+            refuse_baseline(options)
+        folder = locate(model, progress)
         memory = available_bytes(), free_bytes(engine.device)
-        planned = folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory
+        planned = folder, load_config(folder), options, workload, *memory
         measured: Comparison | Profile
         if trace is None:
             from ringkv.bench.compare import compare

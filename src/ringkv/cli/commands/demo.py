@@ -49,7 +49,9 @@ NEEDLES = (Needle("word", "pineapple"), Needle("number", "7294"), Needle("city",
 def demo(
     *,
     model: ModelName = MODEL_NAME,
-    tokens: Annotated[int, option(MODEL, "--tokens", "N", "Length of the document.", show_default=True)] = TOKENS,
+    tokens: Annotated[
+        int, option(MODEL, "--tokens", "N", "Length of the document.", show_default=True, min=1)
+    ] = TOKENS,
     engine: ComparisonOptions,
 ) -> None:
     """Hide facts in a long document and count how many of them each of three caches retrieves.

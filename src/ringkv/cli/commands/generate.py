@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
 from ringkv.cli.output import in_pieces, print_json, print_stderr
-from ringkv.cli.prompts import read_prompt, stream_answer
+from ringkv.cli.prompts import NEEDS_TEMPLATE, read_prompt, stream_answer
 from ringkv.llm.show_progress import show_progress
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def generate(
     from ringkv.llm.llm import LLM
 
     text = read_prompt(question, document.prompt, document.prompt_file)
+    if document.raw and document.system is not None:
+        raise InvalidRequest(NEEDS_TEMPLATE, "system")
     with show_progress() as progress:
         llm = LLM(model, on_progress=progress, **vars(engine))
         pieces = stream_answer(

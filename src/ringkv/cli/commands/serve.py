@@ -61,6 +61,7 @@ def serve(
         progress(0, 0, "loading the server")
         from ringkv.engine.device_memory import free_bytes_elsewhere
         from ringkv.models.config import load_config
+        from ringkv.plan.check_options import check_options
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
         from ringkv.residency.locate import locate
@@ -68,8 +69,10 @@ def serve(
         from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
 
+        adapted = role.adapted(options)
+        check_options(adapted)
         folders = [locate(name, progress) for name in model]
-        wanted = [Wanted(folder, load_config(folder), role.adapted(options)) for folder in folders]
+        wanted = [Wanted(folder, load_config(folder), adapted) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)

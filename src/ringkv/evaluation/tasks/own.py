@@ -10,6 +10,7 @@ wherever the question is placed.
 import json
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ringkv.base.errors import InvalidRequest
@@ -31,6 +32,12 @@ def without_answers(source: Source) -> Iterator[Sample]:
     """Yield those of the first `source.count` prompts that have none. Raises NoneOfKind if all have some."""
     samples = (sample for sample in _samples(source) if not sample.references)
     return not_empty(samples, NoneOfKind("every prompt has answers", "prompts"))
+
+
+def check(file: Path, count: int) -> None:
+    """Raise InvalidRequest, with its number, for the first of so many prompts that is invalid."""
+    for _ in _samples(Source((), count, 0, None, lambda _: 0, file)):
+        pass
 
 
 def _samples(source: Source) -> Iterator[Sample]:
