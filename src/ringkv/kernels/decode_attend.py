@@ -25,9 +25,9 @@ def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, r
     q [B, H, G, D]. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp; of a free row 0 and -inf.
     Scores and sums are float32. k and v are None if another layer has written them. Latents have H = 1 and no v: their
     elements are values, too. A row's result depends on nothing but the row. The results of a reading that selects all
-    live entries have the bits of those without a reading.
+    live entries have the bits of those without a reading. The queries of the layer that writes k and v are kept.
     """
-    if slots.queries is not None:
+    if slots.queries is not None and k is not None:
         keep_queries(q, slots.queries, *rows)
     return Attended(*torch.ops.ringkv.decode_attend(q, k, v, *slots.arguments, *rows, slots.encoding, scale))
 

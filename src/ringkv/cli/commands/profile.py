@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.base.cache_spec import Ragged, SlotFormat
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.cannot import refuse
 from ringkv.base.config import HeadShares
 from ringkv.base.errors import InvalidRequest
@@ -113,7 +113,7 @@ def _scorer(
         from ringkv.text.repeat_words import repeat_words
         from ringkv.weights.read_ahead import read_ahead
 
-        refuse(of_model(config) | of_slots(SlotFormat(reading=Ragged())))
+        refuse(of_model(config) | of_slots(SlotFormat(reading="ragged")))
         resolved = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
         read_ahead(folder)
         progress(0, 0, "loading torch")
