@@ -30,7 +30,7 @@ CELLS = tuple(
 
 
 def item(answer_tokens: int) -> UnansweredPrompt:
-    sample = Sample("one", "", answer_tokens=answer_tokens)
+    sample = Sample("", name="one", answer_tokens=answer_tokens)
     return UnansweredPrompt(TASKS["vt"], "inside", sample, TokenizedPrompt(tuple(tiny.prompt(PROMPT))), CELLS)
 
 

@@ -15,7 +15,7 @@ from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.text.generation_config import sampling_of
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.gguf import convert as gguf_convert
 from tests.residency.conftest import TOKENIZER
 from tests.weights.tiny_gguf import tiny_model, write_tiny
@@ -34,7 +34,7 @@ def test_a_conversion_is_a_directory_in_hugging_face_layout(tiny_gguf: Path, tar
     directory = convert(tiny_gguf, target)
     config = load_config(directory)
     assert (config.architecture, config.vocab_size, config.eos_ids) == ("LlamaForCausalLM", 258, (256,))
-    assert open_checkpoint(directory).shapes()["lm_head.weight"] == (258, 64)
+    assert Checkpoint(directory).shapes()["lm_head.weight"] == (258, 64)
     tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     assert tokenizer.decode(tokenizer.encode("the path, é").ids) == "the path, é"
     assert tokenizer.encode("th").ids == [257]

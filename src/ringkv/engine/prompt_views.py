@@ -142,7 +142,7 @@ class PromptViews:
 def reductions(decoder: Decoder) -> list[VoteReduction]:
     """Return how ranks vote on what each group of layers keeps."""
     config = decoder.config
-    attentions = [config.layer(config.kinds[group.layers[0]]).attention for group in decoder.groups]
+    attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in decoder.groups]
     heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
     return [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
 

@@ -81,10 +81,6 @@ class ModelConfig:
     def num_layers(self) -> int:
         return len(self.kinds)
 
-    def layer(self, kind: str) -> Layer:
-        """Describe the layers of a kind."""
-        return self.layers[kind]
-
     def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
         if rank.count > 1:

@@ -18,10 +18,9 @@ from ringkv.weights.fp8 import FP8, SCALES
 from ringkv.weights.group_file import GroupFile, divided, int4_groups
 from ringkv.weights.group_layout import GROUP, INT4, INT8, GroupLayout
 from ringkv.weights.mxfp4 import ROWS, dequantised
-from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.open_files import open_file, open_files
 from ringkv.weights.quantisers import integer_matrices
-from ringkv.weights.shapes import check_shapes
+from ringkv.weights.shapes import BLOCKS, EXPONENTS, check_shapes, unpacked_shapes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ALL = slice(None)
@@ -172,10 +171,6 @@ class Checkpoint:
         """Return part of a matrix that is stored in 8 bits with a scale per row, -128 as -127; None if it is not."""
         matrix = self._integers.get(name)
         return matrix.int8_rows(*_spans(matrix.shape, rows, columns)) if matrix else None
-
-
-def open_checkpoint(directory: Path) -> Checkpoint:
-    return Checkpoint(directory)
 
 
 def _group_file(directory: Path, layout: GroupLayout) -> GroupFile | None:

@@ -61,7 +61,8 @@ def format_of(template: str) -> CallFormat | None:
 
 def with_parsed_arguments(message: ChatMessage) -> ChatMessage:
     """Return a message whose calls have their arguments as objects, which templates expect."""
-    return {**message, "tool_calls": [_parsed(call) for call in message["tool_calls"]]} if _calls(message) else message
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [_parsed(call) for call in calls]} if calls else message
 
 
 def with_tools_described(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:
@@ -88,15 +89,11 @@ To call a tool, answer with its name and its arguments as a JSON object between 
 def _in_plain_role(message: ChatMessage) -> ChatMessage:
     if message.get("role") == "tool":
         return {"role": "user", "content": f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"}
-    if not _calls(message):
+    if not message.get("tool_calls"):
         return message
     calls = [json.dumps(_parsed(call)["function"], ensure_ascii=False) for call in message["tool_calls"]]
     text = "\n".join([message.get("content") or "", *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)])
     return {"role": message["role"], "content": text.strip()}
-
-
-def _calls(message: ChatMessage) -> bool:
-    return bool(message.get("tool_calls"))
 
 
 def _parsed(call: Mapping[str, Any]) -> dict[str, Any]:

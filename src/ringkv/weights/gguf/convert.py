@@ -21,8 +21,8 @@ from ringkv.weights.gguf.groups import TYPES
 from ringkv.weights.gguf.rope import ROPE_TENSORS
 from ringkv.weights.gguf.source import Source, StoredRows
 from ringkv.weights.group_layout import INT4, INT8, GroupLayout
-from ringkv.weights.mxfp4_shapes import unpacked_shapes
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
+from ringkv.weights.shapes import unpacked_shapes
 
 LAYER = re.compile(r"blk\.(\d{1,6})\.")
 KEYS_AND_VALUES = re.compile(r"\.attn_[kv](_norm)?\.")
