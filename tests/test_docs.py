@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -79,8 +80,12 @@ def test_commands_in_the_documents_exist() -> None:
     from ringkv.cli.application import app
 
     lines = "\n".join(map(shell_commands, PAGES))
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    assert {"demo", "serve", "eval"} <= set(re.findall(r"^ringkv (\w+)", lines, re.MULTILINE)) <= commands
+    commands: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    used = re.findall(r"^(?:\w+=\S+ )*ringkv (\w+)([^#\n]*)", lines, re.MULTILINE)
+    assert {"demo", "serve", "eval"} <= {name for name, _ in used} <= set(commands)
+    for name, arguments in used:
+        flags = {flag for option in commands[name].params for flag in (*option.opts, *option.secondary_opts)}
+        assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", arguments)) - flags <= {"--help"}, name
     targets = re.findall(r"^([\w ]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = set(re.findall(r"^make (\w+)", lines, re.MULTILINE))
     assert {"test", "bench"} <= named <= {name for line in targets for name in line.split()}
