@@ -36,9 +36,9 @@ def test_eight_megabytes_are_refused_before_they_are_tokenised(
         return encode(self, text, add_special_tokens)
 
     monkeypatch.setattr(Tokenizer, "encode", short)
-    started = time.monotonic()
+    before = time.process_time()
     answer = served.post(path, **body(character * (EIGHT_MB // len(character.encode()))))
-    taken = time.monotonic() - started
+    taken = time.process_time() - before
     found = answer.json()["error"]
     assert (answer.status_code, found["code"], found["param"]) == (400, "context_length_exceeded", field)
     assert "characters" in found["message"]
