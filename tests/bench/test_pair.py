@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.base.errors import DoesNotFit, InvalidRequest
-from ringkv.bench.pair import Workload, plan_engine, plan_pair
+from ringkv.bench.pair import Workload, plan_pair
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.plan.engine_footprint import GPU_RESERVE, RESERVE, engine_footprint
 from ringkv.plan.options import Options
@@ -58,8 +58,3 @@ def test_a_workload_over_the_context_is_refused() -> None:
 def test_full_is_not_compared_with_itself() -> None:
     with pytest.raises(InvalidRequest, match="choose another"):
         made(kv_policy="full")
-
-
-def test_a_single_engine_takes_any_policy_and_has_room_for_the_workload() -> None:
-    config = plan_engine(Path("m"), SMOLLM2, Options(slots=4, kv_policy="full"), WORK, 100 * GB)
-    assert (config.kv.policy, config.slots, config.capacity) == ("full", 4, 2048 + 64)

@@ -149,6 +149,7 @@ def test_every_layer_is_scored_every_n_tokens_and_so_early_that_only_recent_toke
     (plan,) = layouts(choice, n, 40, [group])
     turns: dict[int, list[int]] = {layer: [] for layer in range(layers)}
     for seen in range(n, n + 90):
+        assert seen == n or plan.until_scored(seen) == next(more for more in range(90) if plan.scored(seen + more))
         for layer in plan.scored(seen):
             turns[layer].append(seen)
             assert plan.unscored(seen) == seen - (turns[layer][-2] if len(turns[layer]) > 1 else n)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringkv.doctor import choices, report
-from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.doctor.choices import Device, TorchFacts, torch_facts
 from ringkv.kernels import native
 from ringkv.machine.compiler import Compiler
 

@@ -14,7 +14,7 @@ from torch.cuda._utils import _get_device_index
 from ringkv.base.errors import BadWeights
 from ringkv.engine import build as module
 from ringkv.engine.build import build
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from tests.engine import tiny
 
 PROMPT = list(range(3, 150))
@@ -87,6 +87,6 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(llama_dir: Path
 
 def test_weights_are_held_once(llama_dir: Path) -> None:
     engine = build(tiny.config(llama_dir))
-    shapes = open_checkpoint(llama_dir).shapes()
+    shapes = Checkpoint(llama_dir).shapes()
     count = sum(prod(shape) for shape in shapes.values())
     assert engine.weight_bytes == 4 * count

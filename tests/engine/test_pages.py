@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.cache_spec import Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.events import Finished, PageUsage
 from ringkv.base.kv import KVChoice
@@ -19,16 +19,15 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import pages
 from ringkv.kernels.attended import Attended
-from ringkv.kernels.slots import Pages as PagesOfSlots
-from ringkv.kernels.slots import Rows, Slots
+from ringkv.kernels.slots import Pages, Rows, Slots
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.reference import use_reference
 from tests.kernels.test_read_ahead import drop
 
 PAGE, CAPACITY = 16, 320
-PAGED = SlotFormat(reading=Pages(PAGE))
-ON_DISK = SlotFormat(reading=Pages(PAGE, on_disk=True))
+PAGED = SlotFormat(reading=PageFormat(PAGE))
+ON_DISK = SlotFormat(reading=PageFormat(PAGE, on_disk=True))
 KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
 
@@ -47,7 +46,7 @@ def decoded(engine: LocalEngine, kv: KVChoice, slot: int = 0, n: int = 200) -> t
     return tiny.decode(engine, 40, slot, forced=tiny.prompt(40, 9))[1]
 
 
-def index(engine: LocalEngine) -> PagesOfSlots:
+def index(engine: LocalEngine) -> Pages:
     """Return what the slots have beside their planes: digests, pins and counts."""
     found = engine.batch.bodies[0].pages
     assert found is not None
@@ -285,5 +284,5 @@ def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, wh
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
     with pytest.raises(InvalidRequest, match=r"zipcache .* arkvale") as refused:
-        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", Pages(PAGE))))
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", PageFormat(PAGE))))
     assert refused.value.param == "kv_format"

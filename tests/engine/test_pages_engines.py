@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import PageFormat, PlaneFormat, SlotFormat
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.models.config import load_config
@@ -25,7 +25,7 @@ def paged(llama_dir: Path, request: pytest.FixtureRequest) -> LocalEngine:
 
 
 def built(folder: Path, encoding: PlaneFormat, **others: object) -> LocalEngine:
-    slots = SlotFormat(encoding, Pages(PAGE))
+    slots = SlotFormat(encoding, PageFormat(PAGE))
     return build(tiny.config(folder, kv=KV, capacity=CAPACITY, slot_format=slots, **others))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
@@ -23,7 +23,7 @@ from tests.engine.test_poisoned import poison_all
 from tests.refusals import refusal
 
 RESIDENT = 9
-IN_HOST = SlotFormat(reading=Pages(PAGE, resident=RESIDENT))
+IN_HOST = SlotFormat(reading=PageFormat(PAGE, resident=RESIDENT))
 SHORT = KVChoice("snapstream", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
 

@@ -12,6 +12,7 @@ import pytest
 import toy
 
 from ringkv.base.events import Event, Failed, Finished
+from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -156,7 +157,7 @@ def test_a_request_cancelled_before_its_acknowledged_prefix_is_inserted_frees_th
 def test_a_prompt_that_fails_there_fails_here_alone():
     with played() as one:
         first, second = one.ask("a"), one.ask("b")
-        one.link.send(PromptFailed(first.number, "PromptTooLong", "too long", "prompt"))
+        one.link.send(PromptFailed(first.number, Failure("PromptTooLong", "too long", "prompt")))
         one.link.send(*prefix(second))
         failed = one.serve("a", "b")["a"]
         assert failed == Failed("a", "PromptTooLong", "too long", "prompt")

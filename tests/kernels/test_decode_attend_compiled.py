@@ -21,15 +21,13 @@ from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.attend_words import attend_words
 from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.decode_attend import SPREAD, capacity_of, decode_attend
-from ringkv.kernels.gpu.encoded_attend import encoded_tile
-from ringkv.kernels.gpu.move_pages import move_pages
 from ringkv.kernels.gpu.place_pages import place_pages
-from ringkv.kernels.gpu.recall import MOVERS
+from ringkv.kernels.gpu.recall import MOVERS, move_pages
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.select_pages import score_pages, select_pages
 from ringkv.kernels.gpu.splits import merge_splits
 from ringkv.kernels.gpu.step import Step
-from ringkv.kernels.gpu.tiling import MOST_SPLITS, Tile, Tiling, tile
+from ringkv.kernels.gpu.tiling import MOST_SPLITS, Tile, Tiling
 from ringkv.kernels.gpu.write_token import write_token
 from tests.kernels.compiled import HEADS, ROWS, SHARED_BYTES, absent_device, stack_bytes, step
 
@@ -48,8 +46,7 @@ BEFORE = {  # by readings: what is launched before a split is attended to, of pl
 def usual(inputs: tuple[Any, ...]) -> tuple[Tiling, Tile]:
     """Return how a step is divided, and what a program loads."""
     of_step = Step.of(*inputs, SCALE)
-    padded = encoded_tile(of_step) if entries.is_encoded(of_step) else tile(of_step.q)
-    return entries.usual_tiling(of_step, capacity_of(of_step)), padded
+    return entries.usual_tiling(of_step, capacity_of(of_step)), entries.padded_tile(of_step)
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from ringkv.machine import seal
 from ringkv.machine.seal import broken
 from ringkv.models.config import load_config
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.text.generation_config import sampling_of
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.gguf import convert as gguf_convert
 from tests.residency.conftest import TOKENIZER
 from tests.weights.tiny_gguf import tiny_model, write_tiny
@@ -33,11 +34,16 @@ def test_a_conversion_is_a_directory_in_hugging_face_layout(tiny_gguf: Path, tar
     directory = convert(tiny_gguf, target)
     config = load_config(directory)
     assert (config.architecture, config.vocab_size, config.eos_ids) == ("LlamaForCausalLM", 258, (256,))
-    assert open_checkpoint(directory).shapes()["lm_head.weight"] == (258, 64)
+    assert Checkpoint(directory).shapes()["lm_head.weight"] == (258, 64)
     tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     assert tokenizer.decode(tokenizer.encode("the path, é").ids) == "the path, é"
     assert tokenizer.encode("th").ids == [257]
     assert left(target) == {target.name}
+    assert sampling_of(directory) == {}
+
+
+def test_a_conversion_has_the_sampling_of_its_catalogue(tiny_gguf: Path, target: Path) -> None:
+    assert sampling_of(convert(tiny_gguf, target, sampling={"temperature": 0.2})) == {"temperature": 0.2}
 
 
 def test_a_second_conversion_finds_the_first(tiny_gguf: Path, target: Path) -> None:

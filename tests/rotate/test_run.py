@@ -24,7 +24,7 @@ from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
 from ringkv.rotate.orthogonal import Orthogonal
 from ringkv.rotate.run import rotate
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX, SINGLE
 from tests.engine import kept, tiny
 from tests.engine.test_golden import EXPERTS, GRANITE, LATENT
@@ -130,7 +130,7 @@ PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "output": ("o_proj",), "down": (
 def test_the_engine_multiplies_with_the_files_integers(choice: RotationChoice, tmp_path: Path) -> None:
     tiny.save(tmp_path / "plain", "Llama", vocab_size=224)
     rotate(tmp_path / "plain", tmp_path / "rotated", choice)
-    config, checkpoint = load_config(tmp_path / "rotated"), open_checkpoint(tmp_path / "rotated")
+    config, checkpoint = load_config(tmp_path / "rotated"), Checkpoint(tmp_path / "rotated")
     weights: Any = choice.weights
     layer = load(tmp_path / "rotated", config, torch.bfloat16, torch.device("cpu"), silent, weights).layers[-1]
     for name, weight in config.layer_weights(2).items():

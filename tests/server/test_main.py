@@ -111,7 +111,7 @@ def test_the_line_to_try_works_as_it_is_printed(tmp_path: Path, model_dir: Path)
         got = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=30, check=False)
     if got.returncode == 127:
         pytest.skip("there is no curl")
-    assert '"content":"user:Hello"' in got.stdout
+    assert '"content":"user:What is the capital of France?"' in got.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

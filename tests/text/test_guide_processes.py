@@ -18,7 +18,7 @@ from ringkv.base.errors import InvalidRequest, RequestFailed, RingKVError
 from ringkv.text import guide_processes, guide_server
 from ringkv.text.grammar import choice, json_schema, lark, lark_or_gbnf, regex
 from ringkv.text.guide import CACHED_GRAMMARS, Guides, TokenGuide
-from ringkv.text.guide_messages import CALLS, REPLIES, Call, Make, Ready
+from ringkv.text.guide_messages import CALLS, REPLIES, Call, GuideReady, Make
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.wire.link import Link
@@ -314,7 +314,7 @@ def test_an_error_in_a_guide_process_is_told_as_what_it_is(error: BaseException,
     if child == 0:
         guide_server._child(Link(theirs, CALLS), Broken(error))
     link = Link(ours, REPLIES)
-    assert isinstance(link.receive(), Ready)
+    assert isinstance(link.receive(), GuideReady)
     call = Make(1.0, 0, regex("a"), ())
     link.send(call)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

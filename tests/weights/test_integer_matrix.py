@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ringkv.base.errors import BadWeights
-from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import SINGLE
 from tests.weights.tiny_quantised import IN_4_BITS, PERMUTED, QUANTISERS, Made, Quantiser, gptq
 
@@ -22,7 +22,7 @@ NAME = "layer.weight"
 def saved(folder: Path, tensors: dict[str, Tensor], settings: Any) -> Checkpoint:
     (folder / "config.json").write_text(json.dumps({"quantization_config": settings}))
     save_file({f"layer.{suffix}": tensor.contiguous() for suffix, tensor in tensors.items()}, folder / SINGLE)
-    return open_checkpoint(folder)
+    return Checkpoint(folder)
 
 
 def opened(folder: Path, quantiser: Quantiser, group: int = GROUP) -> tuple[Checkpoint, Made]:

@@ -31,9 +31,10 @@ from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.messages import Occupancy, PromptState, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
-from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack, slot_state
+from ringkv.scheduler.costs import Work
+from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
+from ringkv.scheduler.pace import Pace
 from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
 
 _NOT_FINITE = Failure(
@@ -50,8 +51,7 @@ class Scheduler:
     """
 
     def __init__(self, limits: Limits, default_kv: KVChoice, prefills: bool = True, decodes: bool = True) -> None:
-        self._limits = limits
-        self._default_kv = default_kv
+        self._limits, self._default_kv = limits, default_kv
         self._prefills, self._decodes = prefills, decodes
         self._jobs: dict[str, Job] = {}
         self._waiting = WaitingPrompts()
@@ -60,16 +60,12 @@ class Scheduler:
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = FreeLanes(limits)
-        self._arrivals = count()
-        self._shares = Shares()
+        self._arrivals, self._shares = count(), Shares()
         self.deadlines = Deadlines()  # of requests, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
-        self._costs = Costs()
-        self._work = Work()  # since the last sampling
-        self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
-        self._passes = 0  # with prompts so far
-        self._most_rows = limits.unit  # of prompts in one of them
+        self._pace = Pace(limits, self._running)
+        self._stalls = False  # a pass or an insertion has run since the last sampling, beside feeding the slots
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
         self._fed = False  # slots were fed since the last sampling, and a request has run ever since
@@ -162,9 +158,10 @@ class Scheduler:
         if begin and not self._prefills:
             return begin
         self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
-        if self._insert_is_due and self._may_insert():
+        stalls = self._running and self._stalls
+        if self._insert_is_due and (not stalls or self._pace.may_insert(self._shared[0])):
             return self._insert()
-        waits = not self._prefills or (self._running and (self._stalls or self._limits.rides))
+        waits = not self._prefills or stalls or (self._running and self._limits.rides)
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
         return self._decode() if self._running else Idle()
@@ -177,7 +174,7 @@ class Scheduler:
         """Report what was copied to its lane of a prompt's cached tokens. If any were, a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
         self._shares.serve(request.owner, len(request.tokens) - cached.tokens)
-        self._work += Work(moved=cached.entries)
+        self._pace.work += Work(moved=cached.entries)
         self._stalls |= cached.tokens > 0
 
     def arrived(self, request: Request, cached: Cached) -> int:
@@ -203,7 +200,7 @@ class Scheduler:
         """Report that the request's prompt is compressed and in its slot. The next decode step here samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
-        self._work += self._insertion_of(job.prompt)
+        self._pace.work += self._pace.insertion_of(job.prompt.length)
         job.run(layouts)
         if self._decodes:
             self._running[job.slot] = job
@@ -214,9 +211,8 @@ class Scheduler:
 
         seconds: since the last sampling; None if no request ran then.
         """
-        if seconds is not None and self._fed:
-            self._costs.observe(self._work, seconds)
-        self._work, self._stalls, self._fed = Work(), False, False
+        self._pace.sampled(seconds if self._fed else None)
+        self._stalls = self._fed = False
         outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -301,23 +297,6 @@ class Scheduler:
             job.prompt, job.shared = twin, twin.prefilled
         twin.jobs.extend(prompt.jobs)
 
-    def _may_insert(self) -> bool:
-        """Whether an insertion fits beside what was done since the last tokens."""
-        if not self._running or not self._stalls:
-            return True
-        return self._limits.packs and self._fits(self._work + self._insertion_of(self._shared[0]))
-
-    def _fits(self, work: Work) -> bool:
-        """Whether running requests may wait for so much work between two tokens.
-
-        If feeding them takes most of `max_step`, prompts get as long again. Else they would hardly get on.
-        """
-        seconds = self._limits.max_step
-        return not seconds or self._costs.predict(work) <= max(seconds, 2 * self._costs.predict(self._feeding()))
-
-    def _insertion_of(self, prompt: PendingPrompt) -> Work:
-        return Work(ends=1, moved=min(prompt.length, self._limits.workspace.size))
-
     def _insert(self) -> Insert:
         prompt = self._shared[0]
         assert prompt.lane is not None
@@ -328,22 +307,8 @@ class Scheduler:
         return Insert(job.request, prompt.lane, job.slot)
 
     def _feed(self) -> None:
-        """Count the tokens that the next pass feeds."""
         self._forward_is_due, self._fed = False, True
-        self._work += self._reviews()
-        for job in self._running.values():
-            job.fed += 1
-        self._work += self._feeding()
-
-    def _feeding(self) -> Work:
-        """The work of feeding each slot a token."""
-        live = sum(job.layout.live(len(job.request.tokens) + job.fed) for job in self._running.values() if job.layout)
-        return Work(rows=len(self._running), entries=live)
-
-    def _reviews(self) -> Work:
-        """The work of reviewing slots before they are fed."""
-        running = [(job.layout, len(job.request.tokens) + job.fed) for job in self._running.values()]
-        return sum((review_work(layout, seen) for layout, seen in running if layout), Work())
+        self._pace.feed()
 
     def _forward(self) -> Forward:
         self._feed()
@@ -358,16 +323,16 @@ class Scheduler:
         begin: of one that is new in its lane. While requests run, cached tokens are loaded for one prompt at a time.
         feed: a pass feeds the slots too.
         """
-        if begin and not (self._running and self._work.moved):
+        if begin and not (self._running and self._pace.work.moved):
             return begin
         ready = [prompt for prompt in self._staged if prompt.cached is not None]
         if not ready:
             return None
-        chunks = self._chunks(ready, feed)
+        chunks = self._pace.chunks(ready, feed)
         if feed:
             self._feed()
         self._stalls = True
-        self._work += self._work_of(chunks)
+        self._pace.work += self._pace.work_of(chunks)
         self._staged.rotate(-1)
         slots = []
         for chunk in chunks:
@@ -377,39 +342,10 @@ class Scheduler:
             slots.append(job.slot)
         return Prefill(tuple(chunks), tuple(slots), feed)
 
-    def _chunks(self, prompts: Sequence[PendingPrompt], feed: bool) -> list[PrefillChunk]:
-        """Return the chunks of the next pass: as many as fit into the time that running requests may wait."""
-        if not self._limits.packs:
-            return [prompts[0].next_chunk(self._limits.chunk)]
-        unit, before = self._limits.unit, self._work + (self._reviews() + self._feeding() if feed else Work())
-        self._passes += 1
-        prompts = in_order(prompts, self._passes)
-        bounded = bool(self._running) and self._limits.max_step > 0
-        rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
-        chunks = pack(prompts, rows, unit)
-        while bounded and rows > unit and not self._fits(before + self._ending(chunks)):
-            rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
-            chunks = pack(prompts, rows, unit)
-        if bounded:
-            self._most_rows = max(self._most_rows, self._work_of(chunks).rows)
-        return chunks
-
-    def _ending(self, chunks: Sequence[PrefillChunk]) -> Work:
-        """The work of chunks, and of inserting the prompts that end with them."""
-        ends = [self._jobs[chunk.request.id].prompt for chunk in chunks if chunk.is_last]
-        return sum(map(self._insertion_of, ends), self._work_of(chunks))
-
-    def _work_of(self, chunks: Sequence[PrefillChunk]) -> Work:
-        return sum((chunk_work(chunk.start, chunk.stop, self._limits.workspace) for chunk in chunks), Work())
-
     def _decode(self) -> Decode:
-        owners: list[str | None] = [None] * self._limits.slots
-        forced = {}
-        for slot, job in self._running.items():
-            owners[slot] = job.request.id
-            if job.forced_token is not None:
-                forced[slot] = job.forced_token
-        return Decode(tuple(owners), forced)
+        jobs = (self._running.get(slot) for slot in range(self._limits.slots))
+        forced = {slot: job.forced_token for slot, job in self._running.items() if job.forced_token is not None}
+        return Decode(tuple(job.request.id if job else None for job in jobs), forced)
 
     def _take(self, job: Job, sample: Sampled) -> Outcome:
         if sample.token is None:

@@ -31,12 +31,13 @@ def test_prompts_are_divided_by_whether_they_have_answers_and_keep_their_numbers
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r'prompt 1 is not JSON \(Expecting .*\); write {"prompt": "..."} on each line'),
-        ('"text"', 'prompt 1 has no "prompt"'),
-        ({"text": "a"}, 'prompt 1 has no "prompt"'),
-        ({"prompt": 5}, 'prompt 1 has an invalid "prompt"'),
-        ({"prompt": "a", "answer": "b"}, 'prompt 1 has an invalid "answer"; the fields are "prompt" .str., "question"'),
-        ({"prompt": "a", "max_tokens": 0}, "it must be at least 1"),
+        ("{", r'prompt 1 is invalid \(.*truncated\); write {"prompt": "..."} on each line, with the fields "prompt", '),
+        ('"text"', r"prompt 1 is invalid \(Expected `object`, got `str`\)"),
+        ({"text": "a"}, r"prompt 1 is invalid \(Object contains unknown field `text`\)"),
+        ({"question": "a"}, r"prompt 1 is invalid \(Object missing required field `prompt`\)"),
+        ({"prompt": 5}, r"prompt 1 is invalid \(Expected `str`, got `int` - at `\$.prompt`\)"),
+        ({"prompt": "a", "answer": "b"}, 'unknown field `answer`.*"prompt", "question", "answers", "max_tokens"'),
+        ({"prompt": "a", "max_tokens": 0}, "Expected `int` >= 1"),
     ],
 )
 def test_a_line_that_is_no_prompt_is_refused_with_its_number(line: object, message: str, tmp_path: Path) -> None:

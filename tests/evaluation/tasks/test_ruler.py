@@ -8,7 +8,7 @@ import pytest
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.scores import all_found
 from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, select_tasks
-from ringkv.evaluation.tasks.draft import Draft, longest
+from ringkv.evaluation.tasks.draft import longest
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
 from ringkv.evaluation.tasks.ruler.suite import POOLS
 from ringkv.evaluation.tasks.source import Source
@@ -125,8 +125,8 @@ def test_a_perfect_answer_scores_1_and_an_empty_one_0():
 
 
 def test_the_longest_draft_is_found():
-    def make(hay: int) -> Draft:
-        return Draft("x" * hay, "", "", ())
+    def make(hay: int) -> Sample:
+        return Sample("x" * hay)
 
     assert len(longest(make, lambda draft: 7 + 3 * len(draft.context), 1000).context) == (1000 - 7) // 3
     with pytest.raises(CannotMake, match=r"50 tokens.* 12"):
@@ -134,7 +134,7 @@ def test_the_longest_draft_is_found():
 
 
 def test_hay_that_ends_is_used_whole():
-    found = longest(lambda hay: Draft("x" * min(hay, 100), "", "", ()), lambda draft: len(draft.context), 10**6)
+    found = longest(lambda hay: Sample("x" * min(hay, 100)), lambda draft: len(draft.context), 10**6)
     assert len(found.context) == 100
 
 

@@ -14,8 +14,8 @@ from tests.server.echo import LIMITS
 NAMES = count()
 
 
-def group(answers: int = 1, tokens: int = 10) -> list[Request]:
-    return [Request(f"{next(NAMES)}", (1,) * tokens, SamplingParams()) for _ in range(answers)]
+def group(answers: int = 1, tokens: int = 10, owner: str = "") -> list[Request]:
+    return [Request(f"{next(NAMES)}", (1,) * tokens, SamplingParams(), owner=owner) for _ in range(answers)]
 
 
 def admission(requests: int = 3, tokens: int = 1000, slots: int = 2, service: float = 0.0) -> Admission:
@@ -69,6 +69,22 @@ def test_a_call_that_alone_exceeds_a_limit_is_admitted_while_nothing_waits() -> 
     it.admit([group(answers=9, tokens=500)])
 
 
+def test_an_owner_without_requests_has_a_queue_to_itself() -> None:
+    it = admission(requests=3, tokens=100, slots=2)
+    large = it.admit([group(answers=128, tokens=500, owner="a")])
+    first = it.admit([group(answers=5, tokens=100, owner="b")])
+    for owner in ("a", "b"):
+        with pytest.raises(QueueFull):
+            it.admit([group(owner=owner)])
+    for refused in (group(answers=6, owner="c"), group(tokens=101, owner="c")):
+        with pytest.raises(QueueFull):
+            it.admit([refused])
+    first.close()
+    it.admit([group(owner="b")])
+    large.close()
+    it.admit([group(answers=128, owner="c")])
+
+
 def test_a_queue_of_none_takes_as_many_as_there_are_slots() -> None:
     it = admission(requests=0, slots=2)
     it.admit([group(answers=2)])
@@ -83,7 +99,7 @@ def test_closing_a_ticket_gives_back_what_has_not_ended() -> None:
     ticket.output(1, is_last=False)
     ticket.close()
     ticket.close()
-    assert (it.length, it.tokens, it._prompts, it._unfinished) == (0, 0, 0, 0)
+    assert (it.length, it.tokens, it._prompts, it._unfinished) == (0, 0, 0, {})
 
 
 @pytest.mark.parametrize(("service", "seconds"), [(0.0, 1), (0.1, 1), (4.0, 12), (1000.0, 120)])

@@ -14,7 +14,7 @@ from ringkv.base.errors import BadWeights
 from ringkv.base.stack import Stack
 from ringkv.engine.build import build
 from ringkv.models.config import load_config
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import SINGLE
 from ringkv.weights.gguf.convert import shapes, weight_bytes, write_config, write_groups, write_weights
 from ringkv.weights.gguf.file import GGUF
@@ -71,7 +71,7 @@ def test_logits_are_those_of_the_model_that_the_file_was_written_from(name: str,
 @pytest.mark.parametrize("quant", [Type.MXFP4, Type.Q8_0])
 def test_experts_of_gpt_oss_have_the_values_of_the_file(quant: Type, tmp_path: Path) -> None:
     folder, model = converted(tmp_path, "gpt-oss", quant)
-    checkpoint = open_checkpoint(folder)
+    checkpoint = Checkpoint(folder)
     assert ("model.layers.0.mlp.experts.down_proj_blocks" in checkpoint.shapes()) == (quant == Type.MXFP4)
     for name, tensor in model.state_dict().items():
         if name.endswith(("gate_up_proj", "down_proj")):
@@ -96,7 +96,7 @@ def test_an_exponent_beyond_float32_is_refused_by_tensor(tmp_path: Path) -> None
 
 def test_four_bits_of_each_expert_are_those_of_the_stack(tmp_path: Path) -> None:
     folder, _ = converted(tmp_path, "qwen3moe", Type.Q4_1)
-    checkpoint, found = open_checkpoint(folder), load_file(folder / "model.safetensors")
+    checkpoint, found = Checkpoint(folder), load_file(folder / "model.safetensors")
     experts = [name for name in found if ".experts." in name]
     assert len(experts) == 2 * 4 * 3
     for name in experts:

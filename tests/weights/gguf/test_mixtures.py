@@ -56,7 +56,7 @@ def test_groups_are_those_of_the_file_or_else_of_the_published_model_of_this_siz
     keys: Keys, name: str, groups: tuple[int, int], tmp_path: Path
 ) -> None:
     config = parse_config(config_json(written(tmp_path, keys)))
-    experts = config.layer(config.kinds[-1]).feed_forward
+    experts = config.layers[config.kinds[-1]].feed_forward
     assert isinstance(experts, Experts)
     router = experts.router
     assert (config.architecture, (router.groups, router.kept_groups)) == (name, groups)

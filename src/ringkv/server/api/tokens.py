@@ -12,7 +12,7 @@ from ringkv.base.errors import InvalidRequest, PromptTooLong
 from ringkv.server.api.documents import errors
 from ringkv.server.run.rendered_chat import RenderedChat
 from ringkv.server.run.requests import check_tokens
-from ringkv.server.run.schemas import ChatBody, SentMessage, Tool
+from ringkv.server.run.schemas import ChatBody, SentMessage, SentTool
 from ringkv.server.run.serving import Models, Serving
 
 LONGEST_TEXT, TEXT_PER_TOKEN = 1 << 20, 16  # characters to tokenise at a time, if the longest prompt is not longer
@@ -27,7 +27,7 @@ class TokenizeBody(BaseModel):
     model: str | None = None
     prompt: str | None = None
     messages: list[SentMessage] | None = None
-    tools: list[Tool] | None = None
+    tools: list[SentTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
