@@ -81,14 +81,13 @@ def test_valid_options_lead_to_the_download(command: str, cli: Cli, downloads: l
         (("compare", "eval"), "--budgets 2y", "budget '2y' is neither a share of the prompt"),
         (("bench",), "--kv-policy full", "--kv-policy full is the baseline of the comparison"),
         (("bench",), "--output-tokens 1", "--output-tokens is 1; it must be at least 2"),
-        (("bench",), "--profile /nowhere/trace.json", "/nowhere is not a writable folder"),
         (("eval",), "--tasks magic", "there is no task 'magic'"),
         (("eval",), "--policies magic", "policies is 'magic'; it must be one of full"),
         (("eval",), "--lengths 10", "lengths is 10; it must be at least 256"),
         (("eval",), "--count 0", "count is 0; it must be at least 1"),
         (("eval",), "--data nowhere", "invalid value for '--data': dir 'nowhere' does not exist"),
-        (("eval",), "--prompts prompts.jsonl", "prompt 2 is not JSON"),
-        (("eval",), "--prompts prompts.jsonl --advise", "prompt 2 is not JSON"),
+        (("eval",), "--prompts prompts.jsonl", "prompt 2 is invalid"),
+        (("eval",), "--prompts prompts.jsonl --advise", "prompt 2 is invalid"),
         (("profile",), "--text nowhere", "nowhere cannot be read"),
         (("rotate",), "--calibration nowhere", "nowhere cannot be read"),
         (("rotate",), "--weights int5", "--weights is 'int5'"),
@@ -109,5 +108,5 @@ def test_lines_of_prompts_are_checked_before_packages(
 ) -> None:
     monkeypatch.setattr("ringkv.evaluation.needed.find_spec", lambda name: None)
     result = cli(*COMMANDS["eval"], "--prompts", "prompts.jsonl")
-    assert result.last_line.startswith("ringkv: prompt 2 is not JSON")
+    assert result.last_line.startswith("ringkv: prompt 2 is invalid")
     assert downloads == []

@@ -24,9 +24,9 @@ from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
 from tests.server.protocol.test_stream import sent
 
-LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools #}"}, {})
-MAY_THINK = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
-THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})
+LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <tool_call> #}"}, {})
+MAY_THINK = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <tool_call>, <think> #}"}, {})
+THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools, <tool_call> #}"}, {})
 COLOURS = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "blue"]}},
@@ -350,3 +350,33 @@ def test_a_server_that_stops_does_not_wait_for_checks(tokenizer: Tokenizer, monk
             error = answer.result().json()["error"]
             assert (answer.result().status_code, error["code"]) == (503, "draining")
     assert time.monotonic() - began < 10  # a check takes 60 s
+
+
+def test_a_model_whose_calls_are_not_read_refuses_tools(tokenizer: Tokenizer) -> None:
+    mistral = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, [TOOL_CALLS] #}"}, {})
+    with serving(channel(), tokenizer, mistral) as served:
+        messages = [{"role": "user", "content": "a"}]
+        for choice, status in (("auto", 400), ("required", 400), ("none", 200)):
+            got = served.post("chat/completions", messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=1)
+            assert got.status_code == status
+            assert status == 200 or got.json()["error"]["param"] == "tools"
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("required", "tool_calls"), ("auto", "stop")])
+def test_a_choice_of_allowed_tools_excludes_the_others(guided: Served, mode: str, reason: str) -> None:
+    other = {"type": "function", "function": {"name": "erase"}}
+    allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "paint"}}]}
+    call = CALL.replace("paint", "erase") + "<|im_end|>"
+    choice = chat(guided, call, tools=[TOOL, other], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    assert choice["finish_reason"] == reason
+    calls = choice["message"].get("tool_calls", [])
+    assert [each["function"]["name"] for each in calls] == (["paint"] if mode == "required" else [])
+
+
+def test_the_template_gets_tools_as_they_were_sent(tokenizer: Tokenizer) -> None:
+    shows = ChatTemplate({"default": "{{ tools | tojson }}{# <tool_call> #}"}, {})
+    tool = {"function": {"strict": True, "parameters": {"default": None}, "name": "f", "x": 1}, "type": "function"}
+    with serving(channel(), tokenizer, shows) as served:
+        shown = json.dumps([tool])
+        content = chat(served, "a", tools=[tool], max_tokens=len(shown))["message"]["content"]
+        assert content == shown

@@ -80,6 +80,7 @@ WITHDRAWN_SETTINGS: Mapping[str, str] = {
         "leave it out: 97 LongBench prompts scored 31.4 with the maximum over query heads and 30.4 with their mean, "
         "which is within the interval (Qwen2.5-Coder-1.5B, a quarter kept)"
     ),
+    "profile": "wrap torch's profiler around `ringkv.LLM`, as CONTRIBUTING.md shows",
 }
 """Remedies by setting."""
 

@@ -69,18 +69,6 @@ def refuse_baseline(options: Options) -> None:
         raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
 
 
-def plan_engine(
-    folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int, device: int | None = None
-) -> EngineConfig:
-    """Return the configuration of one engine for the workload. device: free bytes of the GPU it runs on.
-
-    Raises InvalidRequest for an invalid workload, DoesNotFit if the engine does not fit.
-    """
-    _check(model, workload)
-    prompt, output = options.prompt_tokens or workload.prompt_tokens, options.output_tokens or workload.output_tokens
-    return resolve(folder, model, replace(options, prompt_tokens=prompt, output_tokens=output), memory, device)
-
-
 def _check(model: ModelConfig, workload: Workload) -> None:
     length = workload.prompt_tokens + workload.output_tokens
     if length > model.context:

@@ -1,6 +1,6 @@
 """Our C++ operators for the CPU: compiled once with the machine's compiler, cached on disk, loaded into the dispatcher.
 
-Without a compiler only speed is lost: torch runs each operator's reference or another fallback.
+Without a compiler or AVX2 only speed is lost: torch runs each operator's reference or another fallback.
 """
 
 import hashlib

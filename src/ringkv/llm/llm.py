@@ -74,7 +74,7 @@ class LLM:
     weights, graphs, threads and so on. Defaults depend on this machine.
     on_progress: called with the progress of downloads, loading and compilation. By default progress is shown on
     stderr; `base.progress.silent` shows nothing.
-    Several answers may be open at a time, such as a `generate` inside a `stream`. Read them all from one thread.
+    Several answers may be open at a time, such as a `generate` inside a `stream`, and in several threads.
     Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for an invalid choice.
     """
 

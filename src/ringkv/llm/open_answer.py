@@ -39,16 +39,6 @@ class OpenAnswer:
     def is_over(self) -> bool:
         return self.result is not None or self._failure is not None
 
-    @property
-    def is_read(self) -> bool:
-        """True after all pieces were read; always False if the request failed."""
-        return self.result is not None and not self._unread
-
-    @property
-    def is_ready(self) -> bool:
-        """True if `read` would yield a piece or raise."""
-        return bool(self._unread) or self._failure is not None
-
     def read(self) -> Stream:
         """Yield the unread pieces, then raise the error that the engine reported, if any."""
         while self._unread:

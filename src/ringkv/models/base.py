@@ -21,7 +21,7 @@ GLOBAL, LOCAL = "global", "local"
 SHARED = "-shared"  # ends the name of a kind of layer that reads an earlier layer's cache
 
 
-class Place(NamedTuple):
+class CachePlace(NamedTuple):
     """Where a layer's cache is: the group, its row in the group's planes, and which of the group's readers it is."""
 
     group: int
@@ -80,10 +80,6 @@ class ModelConfig:
     @property
     def num_layers(self) -> int:
         return len(self.kinds)
-
-    def layer(self, kind: str) -> Layer:
-        """Describe the layers of a kind."""
-        return self.layers[kind]
 
     def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
@@ -149,13 +145,13 @@ class ModelConfig:
         return in_formats(tuple(ordered), self.slots, self.num_layers)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[CachePlace, ...]:
         """Where each layer's cache is."""
         rows, readers = places(self.groups), Counter[int]()
         caches = []
         for source in self.kv_source:
             group, row = rows[source]
-            caches.append(Place(group, row, readers[group]))
+            caches.append(CachePlace(group, row, readers[group]))
             readers[group] += 1
         return tuple(caches)
 

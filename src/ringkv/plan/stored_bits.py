@@ -69,9 +69,6 @@ _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
     """Return the weights' schemes of compressed-tensors' groups of modules."""
-    schemes = (
-        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-        if isinstance(groups, dict)
-        else []
-    )
+    each = groups.values() if isinstance(groups, dict) else ()
+    schemes = (group.get("weights") for group in each if isinstance(group, dict))
     return [scheme for scheme in schemes if isinstance(scheme, dict)]

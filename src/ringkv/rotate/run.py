@@ -19,7 +19,7 @@ from ringkv.rotate.job import Job
 from ringkv.rotate.parts import Parts
 from ringkv.weights.files import stamps
 
-FORMAT = 1  # raise it if parts are computed otherwise, so that an interrupted run begins again
+FORMAT = 2  # raise it if parts are computed otherwise, so that an interrupted run begins again
 
 Windows = Sequence[Sequence[int]]
 

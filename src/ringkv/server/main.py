@@ -15,7 +15,7 @@ from functools import partial
 import uvicorn
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.errors import RingKVError
 from ringkv.base.progress import Progress
 from ringkv.machine.interrupts import TERMINATED
 from ringkv.server.app import make_app
@@ -106,10 +106,8 @@ async def _serve(
     on_status: Callable[[str], None],
     options: RunOptions,
 ) -> None:
-    texts = [
-        (Tokenizer.from_directory(config.model_dir), _template(config), sampling_of(config.model_dir))
-        for config in (model.config for model in models)
-    ]
+    folders = [model.config.model_dir for model in models]
+    texts = [(Tokenizer.from_directory(folder), ChatTemplate.find(folder), sampling_of(folder)) for folder in folders]
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
@@ -146,13 +144,6 @@ async def _serve(
         await asyncio.gather(*(engine.close(grace) for engine in engines))
 
 
-def _template(config: EngineConfig) -> ChatTemplate | None:
-    try:
-        return ChatTemplate.from_directory(config.model_dir)
-    except InvalidRequest:  # a base model has none; chat requests get a 400
-        return None
-
-
 def _bind(host: str, port: int) -> socket.socket:
     """Bind the port before the engine's slow start. It does not listen yet, so no client can connect."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -178,7 +169,7 @@ def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
         server_header=False,
         http=bounded_protocol(edge.connections()),
         ws="none",
-        **(edge.tls.settings if edge.tls else {}),
+        **edge.tls,
     )
 
 

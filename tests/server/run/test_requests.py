@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SELECTORS, ExpectedAttention, SnapKV
-from ringkv.server.run.requests import kv_choice, sampling_params
+from ringkv.server.run.requests import check_logprobs, kv_choice, sampling_params
 from ringkv.server.run.schemas import INT64, CompletionBody, GenerationBody
 from tests.server.conftest import Served
 
@@ -178,3 +179,22 @@ def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None
     with pytest.raises(InvalidRequest, match=field) as caught:
         choice(**{field: value})
     assert caught.value.param == field
+
+
+@pytest.mark.parametrize(
+    ("sent", "prompt_logprobs", "fits"),
+    [
+        ({"n": 128, "logprobs": 20}, 20, False),
+        ({"logprobs": 20}, 20, True),
+        ({"n": 128}, None, True),
+        ({"n": 128, "logprobs": 0}, None, True),
+        ({"best_of": 128, "logprobs": 20}, None, False),
+    ],
+)
+def test_the_log_probabilities_of_an_answer_are_bounded(
+    sent: dict[str, Any], prompt_logprobs: int | None, fits: bool
+) -> None:
+    body = CompletionBody(prompt="x", max_tokens=1000, **sent)
+    with nullcontext() if fits else pytest.raises(InvalidRequest) as refused:
+        check_logprobs(body, [[1] * 8000], 1000, prompt_logprobs)
+    assert fits or refused.value.param == "logprobs"

@@ -44,6 +44,8 @@ def test_the_format_is_the_one_that_the_template_describes() -> None:
     assert format_of("... return <tool_call> ...") is HERMES
     assert format_of('{"name": ..., "parameters": ...}') is LLAMA_3
     assert format_of("{{ messages }}") is HERMES
+    for other in ("{{ tools }}", "<tool_call><function=f>", "[TOOL_CALLS]", "<|channel|>", '{"parameters"}<arg_key>'):
+        assert format_of(other) is None
 
 
 def test_tools_are_described_in_plain_roles_for_a_template_without_tools() -> None:

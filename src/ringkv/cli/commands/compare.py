@@ -15,7 +15,7 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.cli.answering import TimedResult, follow, live
 from ringkv.cli.options import MODEL_NAME, SAMPLING, AsJson, ComparisonOptions, ModelName, option
 from ringkv.cli.output import console, print_json, print_table
-from ringkv.cli.prompts import has_chat_template, read_prompt, stream_answer
+from ringkv.cli.prompts import read_prompt, stream_answer
 from ringkv.evaluation.cells import FULL, Cell, crossed
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.choose_kv import settings
@@ -115,8 +115,11 @@ def answer_each(
     llm: "LLM", prompt: str, cells: Sequence[Cell], sampling: SamplingParams
 ) -> tuple[int, list[CacheAnswer]]:
     """Return the prompt's tokens, and the answer under each cache in turn. Raises PromptTooLong."""
+    from ringkv.text.chat_template import ChatTemplate
+
     messages = [{"role": "user", "content": prompt}]
-    tokens = len(llm.encode_chat(messages) if has_chat_template(llm) else llm.tokenizer.encode(prompt))
+    has_template = ChatTemplate.find(llm.config.model_dir) is not None
+    tokens = len(llm.encode_chat(messages) if has_template else llm.tokenizer.encode(prompt))
     answers = list[CacheAnswer]()
     with show_progress() as progress:
         for cell in cells:

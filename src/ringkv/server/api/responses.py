@@ -282,13 +282,7 @@ class ResponsesFormatter:
         }
 
     def _item(self, content: Sequence[JSON], status: str) -> JSON:
-        return {
-            "id": self._item_id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": list(content),
-        }
+        return {"id": self._item_id, "type": "message", "role": "assistant", "status": status, "content": list(content)}
 
 
 def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:

@@ -22,6 +22,7 @@ _NUMBERED = re.compile(r"-\d+-\d+$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SEEDS = 2**63
 MAX_ANSWERS = 1024  # of one HTTP request, over all its prompts
+MAX_LOGPROBS = 1 << 20  # of one HTTP request, with those of top tokens
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024  # bounds the search in the text after each token
 
 # Fields with the same name in the body and in SamplingParams.
@@ -55,6 +56,7 @@ def build_requests(
     The first `system_tokens` tokens, a chat's system message, are protected unless the body sets `kv_protect`.
     """
     limits = serving.engine.limits
+    check_logprobs(body, prompts, min(max_tokens, limits.context), prompt_logprobs)
     if body.kv_trace and serving.engine.stats().prefill_workers is not None:  # the other process remembers nothing
         raise Unsupported("kv_trace is not implemented for --role decode; leave it out, or use --role both", "kv_trace")
     for prompt in prompts:
@@ -140,6 +142,23 @@ def check_count(prompts: int, body: GenerationBody) -> None:
             f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may have "
             f"{MAX_ANSWERS:,}, so send several requests",
             body.prompt_field,
+        )
+
+
+def check_logprobs(
+    body: GenerationBody, prompts: Sequence[Sequence[int]], max_tokens: int, prompt_logprobs: int | None
+) -> None:
+    """Raise InvalidRequest for answers with more than `MAX_LOGPROBS` log-probabilities, which no memory is planned for.
+
+    Each takes up to 190 bytes of this process until the answer is sent.
+    """
+    of_answer, of_prompt = (0 if top is None else 1 + top for top in (body.logprob_count, prompt_logprobs))
+    count = body.answers * sum(of_prompt * len(prompt) + of_answer * max_tokens for prompt in prompts)
+    if count > MAX_LOGPROBS:
+        raise InvalidRequest(
+            f"the answers may have {count:,} log-probabilities, and one request may have {MAX_LOGPROBS:,}; ask for "
+            "fewer answers, tokens or top tokens",
+            "logprobs",
         )
 
 
