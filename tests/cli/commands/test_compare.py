@@ -102,6 +102,16 @@ def test_a_base_model_completes_the_document_and_the_question(cli: Cli, long_mod
     assert json.loads(result.out)["prompt_tokens"] == len(f"{DOCUMENT}\n\n{QUESTION}")
 
 
+def test_a_share_of_a_short_prompt_is_at_least_what_the_policy_needs(
+    cli: Cli, long_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "short.txt").write_text("abc")
+    found = json.loads(cli("compare", tmp_path / "short.txt", "Why?", "--model", long_model, *FLAGS, "--json").out)
+    sinks_and_a_recent_token = 5
+    assert found["prompt_tokens"] // 16 < sinks_and_a_recent_token
+    assert found["caches"][-1]["kept"] == sinks_and_a_recent_token
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

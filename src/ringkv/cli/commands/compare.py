@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.base.budgets import check_budget
+from ringkv.base.budgets import check_budget, min_budget
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import EmptyPrompt
 from ringkv.base.kv import POLICIES, KVChoice
@@ -131,11 +131,14 @@ def answer_each(
 
 
 def _choice(llm: "LLM", cell: Cell, prompt: int) -> KVChoice:
-    """Return the choice for a prompt of so many tokens. Policy full has the whole slot."""
+    """Return the choice for a prompt of so many tokens. Policy full has the whole slot.
+
+    A share of a short prompt is raised to the fewest entries that the policy accepts.
+    """
     if cell.budget is None:
         return cell.choice
-    choice = cell.of(prompt, 0)
-    return replace(choice, budget=min(choice.budget or 0, llm.limits.capacity))
+    budget = max(cell.entries(prompt, 0), min_budget(cell.choice))
+    return replace(cell.choice, budget=min(budget, llm.limits.capacity))
 
 
 def _answer(cell: Cell, timed: TimedResult, entry_bytes: int) -> CacheAnswer:
