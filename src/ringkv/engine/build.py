@@ -75,6 +75,8 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
         backend.start()
+    elif isinstance(backend, AheadOfTime):
+        backend.discard_headers()
     return engine
 
 
