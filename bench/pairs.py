@@ -25,10 +25,13 @@ NO_LONGER_REFUSED: tuple[tuple[Feature, Feature], ...] = (
     ("pages", "handoff"),
     ("reviews", "handoff"),
     ("workspace", "handoff"),
+    ("drafts", "reviews"),
+    ("reviews", "ranks"),
+    ("reviews", "shared caches"),
 )
 """Pairs that models/slot_formats.py refused at COMMIT beside those of CANNOT: `_check_heads` and `_check_reviewed` took
 plain slots alone, `_check_pages` plain and int8 ones, and `check_handoff` those without pages whose heads are equal.
-cli/roles.py refused a workspace."""
+`_check_reviewed` and the checks of drafts and ranks refused reviews, and cli/roles.py a workspace."""
 REMOVED: Mapping[str, tuple[str, ...]] = {
     "fp8": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory"),
     "turbo4": ("ragged heads", "reviews", "pages", "tier on disk", "tier in host memory", "latents"),

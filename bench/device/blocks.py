@@ -13,7 +13,7 @@ from ringkv.base.cache_spec import (
     CacheSpec,
     Everything,
     LayerGroup,
-    Pages,
+    PageFormat,
     PlaneFormat,
     Ragged,
     Reading,
@@ -31,7 +31,7 @@ PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
 READINGS: Mapping[str, Reading] = {
     "": Everything(),
     ", unequal heads": Ragged(),
-    ", a quarter of pages": Pages(PAGE),
+    ", a quarter of pages": PageFormat(PAGE),
 }
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
 

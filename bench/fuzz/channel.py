@@ -42,7 +42,7 @@ MESSAGES = [
     Cancel("r"),
     Shutdown(),
     Progress(2, 7, "compiling"),
-    Ready(Limits(8, 64, 512, 512, 8, 1, 97, 10, 640, 10**9), KVChoice(budget=64)),
+    Ready(Limits(8, 64, 512, 8, 1, 512, 97, 10, 640, 10**9), KVChoice(budget=64)),
     Events(tokens=(Token("r", 5, TokenLogprob(-0.25, ((5, -0.25),))),), finished=(Finished("r", "length", USAGE),)),
     Events(failed=(Failed("r", "BadToken", "no", "prompt"),)),
     Stats(1, 2, 3, 4),

@@ -8,11 +8,9 @@ import torch
 
 from ringkv.base.cache_spec import (
     CacheSpec,
-    Everything,
     LayerGroup,
-    Pages,
+    PageFormat,
     PlaneFormat,
-    Ragged,
     Reading,
     SlotFormat,
 )
@@ -24,7 +22,7 @@ from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS
 from ringkv.kernels.slots import Rows
 
 ENCODED = [name for name in ENCODINGS if name != "plain"]
-READINGS = [Everything(), Ragged(), Pages(16)]
+READINGS = ["everything", "ragged", PageFormat(16)]
 
 
 @pytest.mark.parametrize("name", get_args(PlaneFormat))
@@ -37,7 +35,7 @@ def test_allocated_bytes_are_those_of_the_spec(name: PlaneFormat, width: int) ->
 
 
 @pytest.mark.parametrize("queries", [0, 5])
-@pytest.mark.parametrize(("name", "reading"), [*product(ENCODINGS, READINGS), ("plain", Pages(16, resident=1))])
+@pytest.mark.parametrize(("name", "reading"), [*product(ENCODINGS, READINGS), ("plain", PageFormat(16, resident=1))])
 def test_what_slots_have_beside_their_planes_is_in_the_bytes_of_the_spec(
     name: PlaneFormat, reading: Reading, queries: int
 ) -> None:
@@ -47,7 +45,7 @@ def test_what_slots_have_beside_their_planes_is_in_the_bytes_of_the_spec(
     assert body.host_bytes == 5 * group.host_bytes(64, 4)
 
 
-@pytest.mark.parametrize("reading", [Pages(16, on_disk=True), Pages(16, resident=1)])
+@pytest.mark.parametrize("reading", [PageFormat(16, on_disk=True), PageFormat(16, resident=1)])
 def test_staged_entries_are_in_memory_wherever_those_of_slots_are(reading: Reading) -> None:
     group = LayerGroup((0, 1, 2), CacheSpec.grouped(2, 32), 3, slots=SlotFormat(reading=reading))
     staged = allocate_plain(group, 1, 64, torch.zeros)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from threading import Barrier, BrokenBarrierError, Thread
+from threading import Barrier, BrokenBarrierError, Thread, local
 from typing import Any
 
 import torch
@@ -11,21 +11,17 @@ from torch import Tensor
 from ringkv.base.config import EngineConfig
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.kernels.collective import connect_thread
+from ringkv.kernels.collective import connect
 
 
-class Shared:
-    """What the threads exchange."""
+class Threads(local):
+    """A `Communicator` of the threads of a process, each of which is a rank with an index of its own."""
 
-    def __init__(self, count: int) -> None:
-        self.barrier, self.given = Barrier(count), [torch.empty(0)] * count
+    index = 0
 
-
-class Threads:
-    """A `Communicator` of one thread."""
-
-    def __init__(self, shared: Shared, index: int) -> None:
-        self._shared, self._index = shared, index
+    def __init__(self, barrier: Barrier, given: list[Tensor]) -> None:
+        """given: what each thread has given to the others."""
+        self.barrier, self._given = barrier, given
 
     def all_reduce(self, x: Tensor) -> Tensor:
         return torch.stack([one.float() for one in self._exchanged(x)]).sum(0)
@@ -41,17 +37,17 @@ class Threads:
     def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor:
         parts = self._exchanged(x)
         assert [part.shape[1] for part in parts] == list(widths)
-        return torch.cat(parts, 1)[self._index :: len(parts)].float()
+        return torch.cat(parts, 1)[self.index :: len(parts)].float()
 
     def rows_to_columns(self, x: Tensor, widths: Sequence[int], own: int) -> Tensor:
         rows = torch.stack(self._exchanged(x), 1).flatten(0, 1)
-        return rows.split(list(widths), 1)[self._index].float()
+        return rows.split(list(widths), 1)[self.index].float()
 
     def _exchanged(self, x: Tensor) -> list[Tensor]:
-        self._shared.given[self._index] = x
-        self._shared.barrier.wait(60)
-        given = list(self._shared.given)
-        self._shared.barrier.wait(60)
+        self._given[self.index] = x
+        self.barrier.wait(60)
+        given = list(self._given)
+        self.barrier.wait(60)
         return given
 
 
@@ -66,21 +62,22 @@ def on_ranks(config: EngineConfig, count: int, work: Callable[[LocalEngine], Any
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     """Return what `work` returns for the index of each rank."""
-    shared, found, errors = Shared(count), [None] * count, []
+    threads, found, errors = Threads(Barrier(count), [torch.empty(0)] * count), [None] * count, []
+    connect(threads)
 
     def run(index: int) -> None:
-        connect_thread(Threads(shared, index))
+        threads.index = index
         try:
             found[index] = work(index)
         except BaseException as error:
             errors.append(error)
-            shared.barrier.abort()
+            threads.barrier.abort()
 
-    threads = [Thread(target=run, args=(index,)) for index in range(count)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    ranks = [Thread(target=run, args=(index,)) for index in range(count)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
     for error in sorted(errors, key=lambda one: isinstance(one, BrokenBarrierError)):
         raise error
     return found

@@ -61,9 +61,11 @@ def with_drafts(
     """The same, with drafts of which a share is right (`known` are the tokens to come): tokens, and passes taken."""
     random, tokens, passes = Random(1), [], 0
     tiny.enter(engine, request, slot)
+    layout = engine.compress(0, request.kv or engine.default_kv)[0]
     while len(tokens) < len(known):
         tokens += [one.token for one in engine.sample().read()[slot]]
-        guess = known[len(tokens) : len(tokens) + random.randint(1, 3)]
+        seen, limit = layout.prompt + len(tokens), random.randint(1, 3)
+        guess = known[len(tokens) : len(tokens) + (min(limit, layout.until_scored(seen)) if layout.review else limit)]
         drafts = [token if random.random() < right else random.randrange(199) for token in guess]
         engine.forward({slot: drafts} if drafts else {})
         passes += 1
@@ -110,6 +112,19 @@ def test_every_layout_takes_drafts(plain: LocalEngine, drafting: LocalEngine, po
     steps = 30
     known = alone(plain, asked, steps)
     assert with_drafts(drafting, asked, known, 0.7)[0][:steps] == known
+
+
+def test_reviewed_slots_take_drafts_between_the_turns_of_their_layers(folder: Path) -> None:
+    """Three layers are scored before the last three of 8 tokens; so a step may take up to three drafts before that."""
+    kv = tiny.choice("scissorhands", budget=40, recent=8, review=8)
+    plain, drafting = (build(tiny.config(folder, dtype="bfloat16", kv=kv, speculate=drafts)) for drafts in (0, 3))
+    for kind in SAMPLING:
+        asked = tiny.request(prompt(60), "r", kv, ignore_eos=True, max_tokens=90, **kind)
+        known = alone(plain, asked, 90)
+        plain.release(0)
+        tokens, passes = with_drafts(drafting, asked, known, 0.7)
+        assert tokens[:90] == known
+        assert passes < 80
 
 
 def test_an_exported_request_leaves_its_drafts_behind(plain: LocalEngine, drafting: LocalEngine) -> None:

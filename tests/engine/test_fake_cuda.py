@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, Pages, PlaneFormat, Ragged, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, PLAIN_SLOTS, PageFormat, PlaneFormat, SlotFormat
 from ringkv.base.sampling import SamplerTier
 from ringkv.engine.build import assemble
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.load import ModelWeights
-from ringkv.engine.passes import Piece
+from ringkv.engine.passes import PromptPiece
 from ringkv.engine.sizes import BySize, Sizes
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels import prefill_attend
@@ -140,7 +140,7 @@ def test_a_piece_of_a_prompt_is_prefilled_without_waiting_for_the_device(tmp_pat
         graphs: dict[str, Graph] = {"global": lambda arguments: arguments[:1]}  # attention itself is not looked at
         passes.programs = replace(passes.programs, passes=BySize(Sizes((128,)), {128: graphs}))
         with patch.object(Tensor, "pin_memory", pinned), Copies():
-            passes.run([Piece(range(3, 90), 0, 0, 87)])
+            passes.run([PromptPiece(range(3, 90), 0, 0, 87)])
     assert copies == [("cpu", "cuda", True)] * 2  # tokens and positions
     assert len(pins) == 2
 
@@ -196,10 +196,10 @@ def test_layers_of_every_structure_trace_for_cuda(name: str, dtype: torch.dtype,
         SlotFormat("int8"),
         SlotFormat("int4"),
         SlotFormat("zipcache"),
-        SlotFormat(reading=Ragged()),
-        SlotFormat("int8", Ragged()),
-        SlotFormat("int4", Ragged()),
-        SlotFormat(reading=Pages(16)),
+        SlotFormat(reading="ragged"),
+        SlotFormat("int8", "ragged"),
+        SlotFormat("int4", "ragged"),
+        SlotFormat(reading=PageFormat(16)),
         SlotFormat(queries=16),
     ],
     ids=lambda slots: f"{slots.encoding}-{type(slots.reading).__name__}-{slots.queries}",
@@ -264,7 +264,7 @@ def test_pieces_of_prompts_whose_heads_begin_at_different_places_trace_for_cuda(
     tiny.save(tmp_path, "Llama")
     traced = Traced("prefill")
     with fake_cuda(), torch.inference_mode():
-        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Ragged())).lanes.staging
+        staging = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading="ragged")).lanes.staging
         assert {str(one.device) for one in staging.tables(0, [Segment(0, 9, 0, 0, 0, 9)])} == {"cpu"}
     assert {*traced.outputs} == {"prefill-global-128", "prefill-global-256"}
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
@@ -298,7 +298,7 @@ def test_steps_that_recall_pages_from_the_host_trace_for_cuda(tmp_path: Path) ->
         return lambda shape: torch.zeros(*shape, dtype=like.dtype)
 
     with fake_cuda(), torch.inference_mode(), patch("ringkv.cache.tier.pinned", on_host):
-        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=Pages(16, resident=3)))
+        engine = assembled(tmp_path, torch.bfloat16, traced, slots=SlotFormat(reading=PageFormat(16, resident=3)))
     (body,) = engine.batch.bodies
     assert {one.device.type for one in body.planes} == {"cpu"}
     assert {tensor.device.type for tensor in flat(body.slots.reading)} == {"cuda"}

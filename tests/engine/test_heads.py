@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.cache_spec import PlaneFormat, Ragged, SlotFormat
+from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import HeadBudgets, KVChoice
 from ringkv.base.selectors import KeyDiff, Selector, SnapKV
@@ -95,7 +95,7 @@ def test_encoded_entries_of_divided_heads_give_logits_close_to_those_of_plain_on
     llama_dir: Path, encoding: PlaneFormat
 ) -> None:
     logits = []
-    for engine in (started(llama_dir), started(llama_dir, slot_format=SlotFormat(encoding, Ragged()))):
+    for engine in (started(llama_dir), started(llama_dir, slot_format=SlotFormat(encoding, "ragged"))):
         tiny.enter(engine, asked(150), slot=1)
         logits.append(tiny.decode(engine, 50, slot=1, forced=tiny.prompt(50))[1])
     plain, encoded = logits
@@ -107,7 +107,7 @@ def test_encoded_entries_of_equal_heads_have_the_bits_of_a_slot_that_is_not_divi
     llama_dir: Path, encoding: PlaneFormat
 ) -> None:
     equal = build(tiny.config(llama_dir, slot_format=SlotFormat(encoding)))
-    ragged = started(llama_dir, slot_format=SlotFormat(encoding, Ragged()))
+    ragged = started(llama_dir, slot_format=SlotFormat(encoding, "ragged"))
     logits = []
     for engine in (equal, ragged):
         tiny.enter(engine, asked(150, "equal"), slot=1)
@@ -166,6 +166,6 @@ def test_a_slot_moves_to_another_engine(llama_dir: Path, divided: LocalEngine) -
 
 def test_what_divided_heads_cannot_do_is_refused(llama_dir: Path, divided: LocalEngine) -> None:
     equal = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="kv_heads global is for an engine that was started with it") as refused:
+    with pytest.raises(InvalidRequest, match="global") as refused:
         equal.admit(asked(50))
     assert refused.value.param == "kv_heads"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringkv.base.cache_spec import Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.events import Finished, PageUsage
 from ringkv.base.kv import KVChoice
@@ -19,16 +19,15 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels import pages
 from ringkv.kernels.attended import Attended
-from ringkv.kernels.slots import Pages as PagesOfSlots
-from ringkv.kernels.slots import Rows, Slots
+from ringkv.kernels.slots import Pages, Rows, Slots
 from ringkv.scheduler.loop import Loop
 from tests.engine import tiny
 from tests.engine.reference import use_reference
 from tests.kernels.test_read_ahead import drop
 
 PAGE, CAPACITY = 16, 320
-PAGED = SlotFormat(reading=Pages(PAGE))
-ON_DISK = SlotFormat(reading=Pages(PAGE, on_disk=True))
+PAGED = SlotFormat(reading=PageFormat(PAGE))
+ON_DISK = SlotFormat(reading=PageFormat(PAGE, on_disk=True))
 KV = KVChoice("arkvale", budget=96, sinks=4, recent=16, select=SnapKV(window=8))
 
 
@@ -47,7 +46,7 @@ def decoded(engine: LocalEngine, kv: KVChoice, slot: int = 0, n: int = 200) -> t
     return tiny.decode(engine, 40, slot, forced=tiny.prompt(40, 9))[1]
 
 
-def index(engine: LocalEngine) -> PagesOfSlots:
+def index(engine: LocalEngine) -> Pages:
     """Return what the slots have beside their planes: digests, pins and counts."""
     found = engine.batch.bodies[0].pages
     assert found is not None
@@ -262,7 +261,7 @@ def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir
 
 
 def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
+    with pytest.raises(InvalidRequest, match="/dev/shm") as refused:
         build(tiny.config(llama_dir, kv=KV, capacity=2**33, slot_format=ON_DISK, kv_tier=Path("/dev/shm"), slots=1))
     assert refused.value.param == "kv_tier"
 
@@ -273,17 +272,17 @@ def test_a_tier_in_memory_is_warned_of(
     for kind, warnings in (("ext4", 0), ("tmpfs", 1)):
         monkeypatch.setattr("ringkv.cache.tier.file_system", lambda _, kind=kind: kind)
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
-        assert caplog.text.count("is in memory (tmpfs)") == warnings
+        assert caplog.text.count("(tmpfs)") == warnings
 
 
 def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, whole: LocalEngine) -> None:
-    with pytest.raises(InvalidRequest, match="slots have no pages") as refused:
+    with pytest.raises(InvalidRequest, match="no pages") as refused:
         whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
     with pytest.raises(PromptTooLong, match="256"):
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
-    with pytest.raises(InvalidRequest, match="kv_format zipcache is not implemented with kv_policy arkvale") as refused:
-        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", Pages(PAGE))))
+    with pytest.raises(InvalidRequest, match=r"zipcache .* arkvale") as refused:
+        build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", PageFormat(PAGE))))
     assert refused.value.param == "kv_format"

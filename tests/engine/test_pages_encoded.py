@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.cache_spec import Pages, PlaneFormat, SlotFormat
+from ringkv.base.cache_spec import PageFormat, PlaneFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -32,7 +32,7 @@ def encoding(request: pytest.FixtureRequest) -> PlaneFormat:
 
 @pytest.fixture(scope="module")
 def paged(llama_dir: Path, encoding: PlaneFormat) -> LocalEngine:
-    return built(llama_dir, SlotFormat(encoding, Pages(PAGE)))
+    return built(llama_dir, SlotFormat(encoding, PageFormat(PAGE)))
 
 
 def built(folder: Path, slots: SlotFormat, kv: KVChoice = KV) -> LocalEngine:
@@ -54,7 +54,7 @@ def test_a_budget_of_all_pages_has_the_bits_of_slots_without_pages(
 def test_a_smaller_budget_reads_about_what_plain_pages_read(
     paged: LocalEngine, llama_dir: Path, encoding: PlaneFormat
 ) -> None:
-    plain = built(llama_dir, SlotFormat(reading=Pages(PAGE)))
+    plain = built(llama_dir, SlotFormat(reading=PageFormat(PAGE)))
     want = decoded(plain, KV)
     assert (decoded(paged, KV) - want).abs().mean() < NEAR[encoding] * want.std()
     assert (decoded(plain, FULL) - want).abs().mean() > 0.05 * want.std()
@@ -74,7 +74,7 @@ def test_a_slot_takes_the_bytes_of_the_formula(
     llama_dir: Path, tmp_path: Path, encoding: PlaneFormat, skip: int, on_disk: bool
 ) -> None:
     layers, heads, width, item = 3, 2, 32, 4
-    slots = SlotFormat(encoding, Pages(PAGE, on_disk=on_disk), skip=skip)
+    slots = SlotFormat(encoding, PageFormat(PAGE, on_disk=on_disk), skip=skip)
     config = tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=slots)
     engine = build(replace(config, kv_tier=tmp_path if on_disk else None))
     digests = layers * (CAPACITY // PAGE * heads * (2 * width * item + 4) + 12)
@@ -86,7 +86,7 @@ def test_a_slot_takes_the_bytes_of_the_formula(
 
 
 def test_slots_on_disk_have_the_bits_of_slots_in_memory(paged: LocalEngine, llama_dir: Path, tmp_path: Path) -> None:
-    slots = paged.config.slot_format._replace(reading=Pages(PAGE, on_disk=True))
+    slots = paged.config.slot_format._replace(reading=PageFormat(PAGE, on_disk=True))
     filed = build(replace(paged.config, slot_format=slots, kv_tier=tmp_path))
     assert torch.equal(decoded(filed, KV, slot=1), decoded(paged, KV, slot=1))
 

@@ -12,7 +12,7 @@ from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.formats import unpack
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from tests.engine import tiny
 
 PROMPT = list(range(3, 150))
@@ -80,7 +80,7 @@ def test_an_embedding_is_looked_up_as_it_is_stored(folder: Path) -> None:
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    checkpoint = open_checkpoint(folder)
+    checkpoint = Checkpoint(folder)
     found = {name: torch.empty(shape) for name, shape in checkpoint.shapes().items()}
     for name, tensor in found.items():
         checkpoint.read_into(name, tensor)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from ringkv.base.cache_spec import Everything, Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.engine.build import build
@@ -79,7 +79,7 @@ def test_a_needle_in_evicted_tokens_is_found_only_if_its_page_is_recalled(smollm
     found = {}
     for policy in ("full", "arkvale", "snapstream"):
         kv = KVChoice(policy, budget=None if policy == "full" else 176, select=SnapKV(window=32))
-        reading = Pages(16) if policy == "arkvale" else Everything()
+        reading = PageFormat(16) if policy == "arkvale" else "everything"
         engine = build(config(smollm2_dir, kv=kv, slot_format=SlotFormat(reading=reading)))
         tiny.enter(engine, tiny.request(tokens, kv=kv))
         tiny.decode(engine, len(question), forced=question)

@@ -1,5 +1,6 @@
 """Reviewed slots: in transformers' attention under masks, beside other requests, and without eviction."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ringkv.scheduler.loop import Loop
 from tests.engine import kept, tiny
 from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
 from tests.engine.test_poisoned import poison_all
+from tests.engine.test_shared import saved
+from tests.refusals import refusal
 
 LAYERS, HEADS, GROUPS, WIDTH, CAPACITY, REVIEW = 3, 2, 3, 32, 64, 16
 LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
@@ -31,6 +34,14 @@ KV = tiny.choice("scissorhands", review=REVIEW)
 @pytest.fixture(scope="module")
 def watched(llama_dir: Path) -> LocalEngine:
     return started(llama_dir)
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkpoint of 5 layers, and the same with as many caches as the Llama has layers."""
+    whole, folder = (tmp_path_factory.mktemp(name) for name in ("whole", "sharing"))
+    tiny.save(whole, "Llama", num_hidden_layers=5)
+    return whole, saved(whole, folder, 2)
 
 
 def started(llama_dir: Path, **changes: Any) -> LocalEngine:
@@ -58,6 +69,20 @@ def decoded(engine: LocalEngine, one: Request, steps: int, slot: int = 1) -> Ten
 def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_reviews_evicted(
     watched: LocalEngine, llama_dir: Path, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compare_with_masks(watched, llama_dir, n, monkeypatch)
+
+
+def test_layers_that_share_a_cache_attend_to_what_reviews_of_it_left(
+    sharing: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = sharing
+    compare_with_masks(started(folder), whole, 45, monkeypatch, (0, 0, 2, 2, 4))
+
+
+def compare_with_masks(
+    watched: LocalEngine, folder: Path, n: int, monkeypatch: pytest.MonkeyPatch, source: Sequence[int] = (0, 1, 2)
+) -> None:
+    """Compare with transformers' model, each of whose layers reads the cache of a source."""
     total = n + 90
     tokens = tiny.prompt(total)
     tiny.enter(watched, tiny.request(tokens[:n], kv=KV), slot=1)
@@ -84,7 +109,8 @@ def test_logits_are_transformers_with_a_mask_for_each_head_that_hides_what_revie
                 seen[layer, head, at] = torch.zeros(total, dtype=torch.bool).index_fill_(0, torch.tensor([*row]), True)
     assert evicted == plan.wrap_count(total) >= 3
     assert len({frozenset(row) for rows in held for row in rows}) > 1
-    want = kept.logits(kept.model(llama_dir, "Llama", list(seen), monkeypatch), tokens)
+    rows = [sorted({*source}).index(layer) for layer in source]
+    want = kept.logits(kept.model(folder, "Llama", [seen[row] for row in rows], monkeypatch, source), tokens)
     torch.testing.assert_close(torch.stack(logits), want[n - 1 : total - 1], atol=2e-5, rtol=2e-5)
     watched.release(1)
 
@@ -217,18 +243,16 @@ def test_a_slot_has_more_bytes_for_its_queries_and_what_reviews_note(watched: Lo
 
 def test_what_watching_cannot_do_is_refused(watched: LocalEngine, llama_dir: Path) -> None:
     usual = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match="slots keep no queries") as refused:
+    with pytest.raises(InvalidRequest, match="no queries") as refused:
         usual.admit(asked(50))
     assert refused.value.param == "kv_policy"
-    with pytest.raises(InvalidRequest, match="kv_review is 17, and the engine's slots keep 16 queries"):
+    with refusal("kv_review", "17.* 16 queries"):
         watched.admit(asked(50, review=17))
-    with pytest.raises(InvalidRequest, match="kv_turns continue is not implemented with kv_policy scissorhands"):
+    with refusal("kv_turns", "scissorhands"):
         watched.admit(asked(50, turns="continue"))
-    with pytest.raises(BudgetTooSmall, match="4 sinks and 16 recent and 16 free and 1 selected; raise it to 37"):
+    with refusal("kv_budget", "raise it to 37", BudgetTooSmall):
         watched.admit(asked(50, budget=36))
     with pytest.raises(BudgetTooSmall, match="kv_protect names 29 tokens"):
         watched.admit(asked(40, protect=((4, 33),)))
-    with pytest.raises(InvalidRequest, match="speculate 3 is not implemented with kv_policy scissorhands"):
-        started(llama_dir, speculate=3)
-    with pytest.raises(InvalidRequest, match="kv_review is 256; it must be whole tokens, 1 to 255"):
+    with refusal("kv_review", "256.* 255"):
         KVChoice("scissorhands", review=256)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from ringkv.base.cache_spec import Everything, Ragged, SlotFormat
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import prefill
 from ringkv.base.events import Token
@@ -67,7 +67,7 @@ def config(folder: Path, **changes: Any) -> EngineConfig:
     Slots are plain, and have what the choice needs.
     """
     kv = changes.get("kv", KVChoice("snapstream", budget=64, sinks=4, recent=16, select=SnapKV(window=8)))
-    reading = Everything() if kv.heads == "equal" else Ragged()
+    reading = "everything" if kv.heads == "equal" else "ragged"
     usual: dict[str, Any] = {
         "model_dir": folder,
         "kv": kv,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.base.cache_spec import Pages, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.selectors import SnapKV
@@ -30,7 +30,7 @@ CELLS = tuple(
 
 
 def item(answer_tokens: int) -> UnansweredPrompt:
-    sample = Sample("one", "", answer_tokens=answer_tokens)
+    sample = Sample("", name="one", answer_tokens=answer_tokens)
     return UnansweredPrompt(TASKS["vt"], "inside", sample, TokenizedPrompt(tuple(tiny.prompt(PROMPT))), CELLS)
 
 
@@ -39,7 +39,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
     folder = tmp_path_factory.mktemp("model")
     tiny.save(folder, "Llama")
     kv = KVChoice("arkvale", budget=PROMPT // 2, sinks=4, recent=16, select=SELECT)
-    return build(tiny.config(folder, kv=kv, capacity=320, slot_format=SlotFormat(reading=Pages(PAGE)), slots=SLOTS))
+    return build(
+        tiny.config(folder, kv=kv, capacity=320, slot_format=SlotFormat(reading=PageFormat(PAGE)), slots=SLOTS)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from ringkv import LLM
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.evaluation.cells import Cell, crossed
 from ringkv.evaluation.journal import Record
-from ringkv.evaluation.offers import Served, advise, offers
+from ringkv.evaluation.offers import Offer, Served, advise, choose, offers
 from ringkv.models.config import load_config
 from ringkv.plan.choose_kv import settings
 from ringkv.plan.footprint import read_bytes
@@ -22,6 +21,7 @@ from ringkv.plan.options import Options
 from ringkv.plan.report import PlanRequest, report
 from ringkv.plan.shapes import Shape
 from tests import chat_model
+from tests.refusals import refusal
 
 OPTIONS = Options(dtype="float32", kv_window=8, kv_page=16, graphs="off", threads=2)
 CELLS = crossed(("full", "snapstream", "arkvale"), ("4x", "256"), KVChoice(select=SnapKV(window=8)))
@@ -137,7 +137,7 @@ def test_equal_answers_bound_a_loss_by_the_rule_of_three(served: Served, count: 
 def test_six_prompts_are_too_few_for_advice_even_if_all_answers_are_equal(served: Served) -> None:
     found = advise(served, CELLS, answers({}, count=6), most_lost=5, costs={})
     assert (found.chosen.cell, found.offers[1].lost, found.offers[1].most_lost) == ("full", 0.0, None)
-    assert found.why.startswith("6 prompts are too few")
+    assert found.why.startswith("6 prompts")
 
 
 def test_the_advice_is_a_command_that_serves(served: Served) -> None:
@@ -173,7 +173,7 @@ def test_a_command_names_the_profile_that_heads_were_measured_by(served: Served,
 
 
 def test_without_an_answer_of_the_full_cache_there_is_no_advice(served: Served) -> None:
-    with pytest.raises(InvalidRequest, match="the full cache has no answer"):
+    with refusal("minutes", "no answer"):
         advise(served, CELLS, answers({}, cells=CELLS[1:]), most_lost=5, costs={})
 
 
@@ -185,5 +185,42 @@ def test_policies_that_a_model_cannot_have_are_left_out(served: Served) -> None:
 
 def test_options_that_the_full_cache_cannot_have_are_refused_with_the_reason(served: Served) -> None:
     half = replace(served, options=replace(OPTIONS, dtype="float16"))
-    with pytest.raises(InvalidRequest, match="dtype float16 does not run on the CPU"):
+    with refusal("dtype", "float16"):
         half.usable(("full", "snapstream", "arkvale"))
+
+
+FULL = Offer("full", 20, 80.0, None, None, None, slot_bytes=800, read_bytes=800, flags=())
+HALF = Offer("half", 20, 79.0, 1.0, -1.0, 4.9, slot_bytes=400, read_bytes=400, flags=())
+PAGED = Offer("paged", 20, 80.0, 0.0, -1.0, 1.0, slot_bytes=850, read_bytes=200, flags=())
+
+
+def test_the_fewest_bytes_that_surely_lose_little_are_chosen() -> None:
+    quarter = replace(HALF, cell="quarter", slot_bytes=200, read_bytes=200, lost=0.0, most_lost=5.1)
+    chosen, why = choose([FULL, HALF, quarter, PAGED], 5.0)
+    assert chosen == HALF
+    assert "lose at most 5 points at 95% confidence" in why
+    assert choose([FULL, HALF, quarter, PAGED], most_lost=5.1)[0] == quarter
+
+
+def test_a_cache_that_holds_every_token_and_reads_less_is_better_than_the_full_one() -> None:
+    assert choose([FULL, PAGED], 5.0)[0] == PAGED
+    assert choose([FULL, replace(PAGED, read_bytes=751)], 5.0)[0] == FULL
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (replace(HALF, most_lost=5.1), "no other cache is sure to lose at most 5 points"),
+        (replace(HALF, least_lost=None, most_lost=None), "20 prompts are too few"),
+    ],
+)
+def test_without_evidence_the_full_cache_is_chosen(other: Offer, why: str) -> None:
+    chosen, found = choose([FULL, other], 5.0)
+    assert chosen == FULL
+    assert why in found
+
+
+def test_a_score_of_0_has_nothing_to_lose() -> None:
+    chosen, why = choose([replace(FULL, score=0.0), replace(HALF, score=0.0, lost=0.0)], 5.0)
+    assert chosen.cell == "full"
+    assert why.startswith("it scores 0")

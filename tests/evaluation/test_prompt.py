@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.sample import Sample
 from tests import chat_model
+from tests.refusals import refusal
 
-SAMPLE = Sample("one", context="A long text.", question="\n\nWhat?", begin=" It", answer_tokens=10)
+SAMPLE = Sample(name="one", context="A long text.", question="\n\nWhat?", begin=" It", answer_tokens=10)
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +29,18 @@ def test_a_question_inside_or_after_makes_the_same_tokens(folder):
 
 
 def test_a_sample_that_is_not_a_chat_has_no_template(folder):
-    bare = PromptBuilder(folder, 1000, 2000).make(Sample("one", context="def f():", is_chat=False), "inside")
+    bare = PromptBuilder(folder, 1000, 2000).make(Sample(name="one", context="def f():", is_chat=False), "inside")
     assert bytes(bare.tokens) == b"def f():"
 
 
 @pytest.mark.parametrize(("longest", "context"), [(41, 2000), (2000, 51)])
 def test_a_context_that_is_too_long_loses_its_middle(folder, longest, context):
-    sample = Sample("one", context="a" * 50 + "b" * 50, question="?", answer_tokens=10, is_chat=False)
+    sample = Sample(name="one", context="a" * 50 + "b" * 50, question="?", answer_tokens=10, is_chat=False)
     cut = PromptBuilder(folder, longest, context).make(sample, "inside")
     assert bytes(cut.tokens) == b"a" * 20 + b"b" * 20 + b"?"
 
 
 def test_a_question_that_leaves_no_room_is_refused(folder):
-    sample = Sample("one", "text", question="?" * 60, is_chat=False, answer_tokens=4)
-    with pytest.raises(InvalidRequest, match="question of 60 tokens leaves no room"):
+    sample = Sample("text", name="one", question="?" * 60, is_chat=False, answer_tokens=4)
+    with refusal("lengths", "60 tokens"):
         PromptBuilder(folder, 61, 2000).make(sample, "inside")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringkv.base.cache_spec import Pages, Ragged, SlotFormat
+from ringkv.base.cache_spec import PageFormat, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Packet
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob
@@ -47,15 +47,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {},
         {
             "kv": tiny.choice("snapstream", heads="global"),
-            "slot_format": SlotFormat("int8", Ragged()),
+            "slot_format": SlotFormat("int8", "ragged"),
             "dtype": "bfloat16",
         },
     ),
-    "arkvale": ("Llama", {}, {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat(reading=Pages(16))}),
+    "arkvale": ("Llama", {}, {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat(reading=PageFormat(16))}),
     "arkvale in int8": (
         "Llama",
         {},
-        {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat("int8", Pages(16)), "dtype": "bfloat16"},
+        {"kv": RECALLING, "capacity": 320, "slot_format": SlotFormat("int8", PageFormat(16)), "dtype": "bfloat16"},
     ),
     "scissorhands": ("Llama", {}, {"kv": tiny.choice("scissorhands", review=16)}),
     "scissorhands in int4": (
@@ -180,7 +180,7 @@ def test_a_decode_worker_may_have_entries_in_files(llama_dir: Path, tmp_path: Pa
     config = tiny.config(llama_dir, **MODELS["arkvale"][2])
     asked = [(tiny.request(prompt(n, n), f"{n}", max_tokens=40, ignore_eos=True),) for n in (200, 30, 120, 7)]
     expected = said(run(Loop(build(config)), asked))
-    on_disk = replace(config, slot_format=SlotFormat(reading=Pages(16, on_disk=True)), kv_tier=tmp_path, slots=1)
+    on_disk = replace(config, slot_format=SlotFormat(reading=PageFormat(16, on_disk=True)), kv_tier=tmp_path, slots=1)
     name, shape = fingerprint(config), PrefixShape.of(on_disk)
     assert fingerprint(on_disk) == name
     assert shape.largest == PrefixShape.of(config).largest
@@ -195,8 +195,8 @@ def test_a_decode_worker_may_have_entries_in_files(llama_dir: Path, tmp_path: Pa
 def test_a_prefix_has_the_bytes_of_the_formula_and_every_packet_passes_its_check(one_engine: EngineConfig) -> None:
     engine, shape = build(one_engine), PrefixShape.of(one_engine)
     assert shape.largest == engine.limits.slot_bytes + 4 * engine.limits.vocab
-    for group, body in zip(shape.groups, engine.batch.bodies, strict=True):
-        parts = group.parts(one_engine.capacity, 16, shape.item)
+    for group, body in zip(shape.parts.groups, engine.batch.bodies, strict=True):
+        parts = group.parts(one_engine.capacity, 16, shape.parts.item)
         assert [part.bytes for part in parts] == [tensor.nbytes for tensor in body.parts(1, 16)]
     for length, kv in ((20, KVChoice("full")), (200, tiny.choice("streaming")), (200, None), (40, None)):
         asked = tiny.request(prompt(length), kv=kv)
@@ -251,8 +251,8 @@ DAMAGE: Mapping[str, tuple[str, type, Sequence[float]]] = {
 def damaged(packet: Packet, shape: PrefixShape, name: str, kind: type, place: int, number: float) -> Packet:
     """Return a packet with another number in a tensor of its last group that has one of this name."""
     entries, stop = np.frombuffer(bytearray(packet.entries), np.uint8), len(packet.entries)
-    for group, layout in reversed([*zip(shape.groups, packet.layouts, strict=True)]):
-        for part in reversed([*group.parts(shape.capacity, layout.live(packet.seen), shape.item)]):
+    for group, layout in reversed([*zip(shape.parts.groups, packet.layouts, strict=True)]):
+        for part in reversed([*group.parts(shape.parts.capacity, layout.live(packet.seen), shape.parts.item)]):
             if part.name == name:
                 entries[stop - part.bytes : stop].view(kind)[place] = number
                 return packet._replace(entries=entries.tobytes())
@@ -288,7 +288,7 @@ def test_a_damaged_number_is_refused_before_it_is_in_a_slot(
         assert f"invalid {name}" in failed.message
 
 
-IN_HOST = {"slot_format": SlotFormat(reading=Pages(16, resident=9))}
+IN_HOST = {"slot_format": SlotFormat(reading=PageFormat(16, resident=9))}
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_layout_that_steps_cannot_follow_is_refused(
     llama_dir: Path, model: str, options: dict[str, Any], changes: dict[str, int]
 ) -> None:
     config = tiny.config(llama_dir, **{**MODELS[model][2], **options})
-    shape, plans = PrefixShape.of(config), layouts(config.kv, 200, config.capacity, PrefixShape.of(config).groups)
+    shape, plans = PrefixShape.of(config), layouts(config.kv, 200, config.capacity, PrefixShape.of(config).parts.groups)
     for plan in (plans, tuple(plan._replace(**changes) for plan in plans)):
         header = Prefix(0, "", plan, 200, {}, shape.entries(plan, 200), shape.logits)
         with nullcontext() if plan is plans else pytest.raises(InvalidMessage, match="Layout"):

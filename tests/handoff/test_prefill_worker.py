@@ -126,7 +126,7 @@ def test_failures_and_log_probabilities_of_prompts_are_reported():
         acknowledge(one, link, 0)
         link.send(ask(1, *[1] * 600))
         failed = reply(one, link)
-        assert (failed.number, failed.kind, failed.param) == (1, "PromptTooLong", "prompt")
+        assert (failed.number, failed.failure.kind, failed.failure.param) == (1, "PromptTooLong", "prompt")
         assert one.worker.requests == 0
 
 

@@ -47,15 +47,16 @@ def written(inputs: Inputs) -> Slots:
     """Write k, v to slots of an encoding. Return the slots."""
     from ringkv.kernels.gpu.step import Step
 
-    _call("encoded_attend", "write", Step.of(*inputs, SCALE), import_module("ringkv.kernels.gpu.readings").EVERY)
+    _call("entries", "write", Step.of(*inputs, SCALE), import_module("ringkv.kernels.gpu.readings").EVERY)
     return inputs[3]
 
 
 def written_latents(inputs: Inputs) -> Slots:
     """Write k to slots of encoded latents. Return the slots."""
+    from ringkv.kernels.gpu.forms import FORMS
     from ringkv.kernels.gpu.step import Step
 
-    _call("encoded_latents", "write", Step.of(*inputs, SCALE))
+    _call("latent_attend", "write", Step.of(*inputs, SCALE), FORMS[inputs[3].encoding])
     return inputs[3]
 
 

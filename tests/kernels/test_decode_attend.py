@@ -13,7 +13,7 @@ from ringkv.kernels.constants import WIDTH_STEP
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.library import is_native
-from ringkv.kernels.slots import Rows, Slots, mapped
+from ringkv.kernels.slots import Rows, Slots, flat, mapped
 from tests.kernels.steps import ENTRIES, FORMATS, HEADS, PAGE, READINGS, ROWS, Attend, Step
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -190,3 +190,14 @@ def test_a_width_without_a_kernel_has_the_bits_of_the_reference(
 
 def test_a_kernel_is_compiled() -> None:
     assert is_native("decode_attend")
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_an_encoding_without_a_kernel_runs_the_reference(reading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODINGS, "unknown", ENCODINGS["int8"])  # type: ignore[misc]
+    step = Step("int8", reading, torch.bfloat16)
+    want, slots = step.run(WAYS["reference"]), step.after
+    step.slots = step.slots._replace(encoding="unknown")  # type: ignore[arg-type]
+    found = step.run(decode_attend)
+    for ours, theirs in zip((*found, *flat(step.after)), (*want, *flat(slots)), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=0, rtol=0, equal_nan=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.encoding import LATENT_ENCODINGS, NO_KEY
+from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS, NO_KEY
 from ringkv.kernels.slots import Rows, Slots, mapped
 from tests.kernels.products import random_bf16
 from tests.kernels.steps import Attend
@@ -87,3 +87,13 @@ def test_a_row_has_the_same_bits_beside_any_neighbours(encoding: PlaneFormat) ->
         alone = decode_attend(q[one], k[one], None, slots, Rows(*(column[one] for column in rows)), SCALE)
         assert torch.equal(alone.out[0], together.out[row])
         assert torch.equal(alone.lse[0], together.lse[row])
+
+
+def test_an_encoding_without_a_kernel_runs_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are those of int8, which no kernel of another encoding decodes."""
+    slots, (q, k, rows) = made("int8", 160), step(20, 160)
+    want = WAYS["reference"](q, k, None, mapped(slots, Tensor.clone), rows, SCALE)
+    for encodings in (ENCODINGS, LATENT_ENCODINGS):
+        monkeypatch.setitem(encodings, "unknown", encodings["int8"])  # type: ignore[misc]
+    found = decode_attend(q, k, None, slots._replace(encoding="unknown"), rows, SCALE)  # type: ignore[arg-type]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, want, strict=True))

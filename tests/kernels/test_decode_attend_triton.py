@@ -4,6 +4,7 @@ The interpreter cannot multiply bfloat16, so the kernels multiply float32 copies
 """
 
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.page_counts import EVERY_PAGE
 from ringkv.kernels import decode_attend_reference
+from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.slots import Pages, Ragged, Rows, flat
 from tests.kernels.entry_steps import EACH, FORMATS, HEADS, Inputs, copied, step
 from tests.kernels.interpreted import SCALE, Cut, Result, decode_attend, written
@@ -186,5 +188,19 @@ def test_a_page_is_as_long_as_the_slot_says(pool: ProcessPoolExecutor) -> None:
     compare(pool, step("int8", "pages", [64, 256], page=32), (2, 16))
 
 
+@pytest.mark.parametrize("reading", ["every", "ragged", "pages"])
+def test_an_encoding_without_a_triton_form_runs_the_reference(reading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ringkv.kernels.gpu.decode_attend import decode_attend  # it launches nothing, so it needs no interpreter
+
+    monkeypatch.setitem(ENCODINGS, "unknown", ENCODINGS["int8"])  # type: ignore[misc]
+    inputs = step("int8", reading, [64, 160, 0, 33])
+    twin, slots = copied(inputs), inputs.slots._replace(encoding="unknown")  # type: ignore[arg-type]
+    found = decode_attend(*inputs._replace(slots=slots), SCALE)
+    want = decode_attend_reference.decode_attend(*twin, SCALE)
+    for ours, theirs in zip((*found, *slots.planes), (*want, *twin.slots.planes), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_the_operator_runs_the_kernels_on_cuda() -> None:
+    import_module("ringkv.kernels.decode_attend")
     assert torch._C._dispatch_has_kernel_for_dispatch_key("ringkv::decode_attend", "CUDA")

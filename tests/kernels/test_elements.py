@@ -56,16 +56,12 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("INT8_LOW", INT8[:, 0]),
-        ("INT8_HIGH", INT8[:, 1]),
-        *[(f"NIBBLE_{n}", NIBBLES[:, n]) for n in range(4)],
-    ],
+    ("instructions", "expected"),
+    [*zip(elements.PTX_INT8.value, INT8.T, strict=True), *zip(elements.PTX_NIBBLE.value, NIBBLES.T, strict=True)],
 )
-def test_both_halves_of_a_register_are_the_elements_of_their_word(name: str, expected: np.ndarray) -> None:
+def test_both_halves_of_a_register_are_the_elements_of_their_word(instructions: str, expected: np.ndarray) -> None:
     others = np.random.default_rng(0).permutation(WORDS)
-    (found,) = run(getattr(elements, f"PTX_{name}").value, WORDS | others << 16)
+    (found,) = run(instructions, WORDS | others << 16)
     compare(found, others, expected)
 
 

@@ -67,13 +67,7 @@ def test_sums_of_a_group_are_exact_integers(kind: str, rows: int, out: int, inne
     for group in range(elements.shape[1]):
         sums = elements[:, group].double() @ weights[:, group].double().T
         want = (sums * (scales[:, group, None] * steps[None, :, group]).double() + want.double()).float()
-    found = linear(x, packed, dtype=torch.float32)
-    assert torch.equal(found, want * factor) or _is_without_fma(found, want * factor)
-
-
-def _is_without_fma(found: Tensor, want: Tensor) -> bool:
-    """Whether sums are off by roundings of single products only; `want` has fused multiply-adds."""
-    return not torch.backends.cpu.get_cpu_capability().startswith("AVX") and torch.allclose(found, want, rtol=1e-6)
+    assert torch.equal(linear(x, packed, dtype=torch.float32), want * factor)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -12,13 +12,11 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("triton is not installed (Linux only)", allow_module_level=True)
 
+
 from ringkv.base.cache_spec import PlaneFormat
-from ringkv.kernels.gpu import encoded_latents
 from ringkv.kernels.gpu.decode_attend import decode_attend
-from ringkv.kernels.gpu.encoded_latents import encoded_tile
 from ringkv.kernels.gpu.latent_attend import prefill_latent, tile, usual_tiling
 from ringkv.kernels.gpu.latent_split import latent_prefill, latent_split
-from ringkv.kernels.gpu.merge_latents import merge_latents
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.splits import merge_splits
 from ringkv.kernels.gpu.step import Step
@@ -56,7 +54,7 @@ def test_a_step_compiles_within_the_shared_memory_that_its_tiling_predicts_and_s
         assert (out.shape, lse.shape) == (inputs[0].shape, inputs[0].shape[:3])
         assert [name for name, _ in absent.launches] == ["latent_split", "merge_splits"]
         (made,), (merge,) = absent.made(latent_split), absent.made(merge_splits)
-        predicted = usual_tiling(inputs[0], inputs[3].planes[0]).shared_bytes(tile(inputs[0]))
+        predicted = usual_tiling(of_step(inputs)).shared_bytes(tile(of_step(inputs)))
         assert 0.7 * predicted <= made.metadata.shared <= predicted
         assert [stack_bytes(one, tmp_path) for one in (made, merge)] == [spilled, 0]
         assert "cp.async.cg.shared.global" in made.asm["ptx"]
@@ -79,16 +77,16 @@ def test_all_kernels_of_encoded_latents_compile_use_the_predicted_memory_and_spi
         inputs = latent_step(encoding, dtype, groups, width)
         out, lse = decode_attend(*inputs, SCALE)
         assert (out.shape, lse.shape) == (inputs[0].shape, inputs[0].shape[:3])
-        names = ["write_latent", "rotate_queries", "latent_split", "merge_latents"]
+        names = ["write_latent", "rotate_queries", "latent_split", "merge_splits"]
         assert [launched for launched, _ in absent.launches] == names
         (made,), (written,) = absent.made(latent_split), absent.made(write_latent)
-        padded = encoded_tile(of_step(inputs))
-        predicted = encoded_latents.usual_tiling(of_step(inputs)).shared_bytes(padded)
+        padded = tile(of_step(inputs))
+        predicted = usual_tiling(of_step(inputs)).shared_bytes(padded)
         assert 0.7 * predicted <= made.metadata.shared <= min(1.2 * predicted, SHARED_BYTES[capability])
         assert "cp.async" in made.asm["ptx"]
         assert dtype == FP32 or any(one in made.asm["ptx"] for one in ("mma.sync", "wgmma.mma_async", "tcgen05.mma"))
         if capability < 100:  # Triton's cuobjdump is older
-            kernels = (write_latent, rotate_queries, merge_latents)
+            kernels = (write_latent, rotate_queries, merge_splits)
             assert {stack_bytes(one, tmp_path) for kernel in kernels for one in absent.made(kernel)} == {0}
             assert stack_bytes(made, tmp_path) <= (SPILLED if padded.rows == 64 else 0)
         assert "div.rn.f32" in written.asm["ptx"]
@@ -119,11 +117,10 @@ def test_one_compilation_serves_every_number_of_slots_and_entries() -> None:
 def test_slots_and_partial_results_are_addressed_with_64_bits(encoding: PlaneFormat) -> None:
     with absent_device(90) as absent:
         inputs = latent_step(encoding, BF16, 16, 96)
-        merge = merge_splits if encoding == "plain" else merge_latents
-        cut = encoded_latents.usual_tiling(of_step(inputs)) if encoding == "int8" else None
+        cut = usual_tiling(of_step(inputs)) if encoding == "int8" else None
         for splits in (1, 2, 16, 37) if cut else (1,):
             decode_attend(*inputs, SCALE, cut and replace(cut, splits=splits))
-        (made,), (merged,) = absent.made(latent_split), absent.made(merge)
+        (made,), (merged,) = absent.made(latent_split), absent.made(merge_splits)
         for kernel, kind, least in (
             (made, "bf16" if encoding == "plain" else "i16", 1),
             (made, "f32", 2),

@@ -9,7 +9,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels.attended import Attended
 from ringkv.kernels.encoding import LATENT_ENCODINGS
-from ringkv.kernels.latent_slots import Division, SlotArguments, _decode, decode_attend_slots
+from ringkv.kernels.latent_slots import UNDIVIDED, Division, SlotArguments, _decode, decode_attend_slots
 from ringkv.kernels.slots import Rows, Slots, mapped
 from tests.engine.rank_threads import in_threads
 from tests.fake_cuda import fake_cuda
@@ -47,7 +47,7 @@ def test_ranks_find_what_one_finds_and_write_in_their_own_slots(heads: tuple[int
         return decode_attend_slots(columns[rank], k, parts[rank], rows, SCALE, Division(heads, VALUES, "network"))
 
     found = in_threads(ranks, one)
-    whole = decode_attend_slots(q, k, every, Rows(slot, entry, live), SCALE, None)
+    whole = decode_attend_slots(q, k, every, Rows(slot, entry, live), SCALE, UNDIVIDED)
     for rank, last in enumerate(accumulate(heads)):
         mine = slice(last - heads[rank], last)
         assert_equal(found[rank].out, whole.out[:, :, mine, :VALUES])

@@ -10,6 +10,7 @@ import slow_compiler
 
 from ringkv.kernels import native
 from ringkv.kernels.native import CONSTANTS
+from ringkv.machine.compiler import find_compiler
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -18,6 +19,17 @@ def test_kernels_are_built_without_amx_if_the_system_refuses_its_registers(
 ) -> None:
     monkeypatch.setattr(native, "refuses_amx", lambda: refused)
     assert ("-mno-amx-tile" in native._flags()) is refused
+
+
+@pytest.mark.parametrize("capability", ["DEFAULT", "AVX2", "AVX512"])
+def test_a_processor_without_avx2_gets_no_kernels(capability: str) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    source = native.SOURCES / native.PRECOMPILED
+    command = [compiler.path, "-E", "-x", "c++", f"-DCPU_CAPABILITY_{capability}", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ("the C++ kernels need a processor with AVX2" in done.stderr) is (capability == "DEFAULT")
 
 
 def test_the_header_has_the_values_of_python() -> None:

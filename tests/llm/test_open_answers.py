@@ -1,13 +1,15 @@
 """Several open answers of one LLM: each equals the answer that its request gets alone, piece by piece."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
 from ringkv import LLM, SamplingParams
 from ringkv.base.errors import RequestFailed
-from ringkv.llm.result import StreamPiece
+from ringkv.llm.open_answer import OpenAnswer
+from ringkv.llm.result import Stream, StreamPiece
 from tests import chat_model
 
 pytestmark = pytest.mark.timeout(60)  # a lost event would block forever
@@ -123,3 +125,47 @@ def test_a_failure_is_raised_to_its_own_reader(llm: LLM, monkeypatch: pytest.Mon
         next(failing)
     assert together + list(fine) == alone
     assert llm._loop.idle
+
+
+def test_streams_that_threads_read_equal_each_stream_alone(llm: LLM) -> None:
+    requests = [(prompt, sampling) for prompt in PROMPTS for sampling in (TEN, WARM)]
+    alone = [pieces(llm, *each) for each in requests]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        for _ in range(5):
+            assert list(pool.map(lambda each: pieces(llm, *each), requests)) == alone
+    assert llm._loop.idle
+
+
+def test_a_step_that_is_interrupted_fails_the_streams_that_are_open(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = pieces(llm, PROMPTS[0])
+    stream = llm.stream(PROMPTS[0], TEN)
+    assert next(stream) == alone[0]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(llm._engine, "forward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(PROMPTS[1], TEN)
+    with pytest.raises(RequestFailed, match="interrupted"):
+        list(stream)
+    assert pieces(llm, PROMPTS[0]) == alone
+    assert llm._loop.idle
+
+
+def test_the_answers_that_are_looked_at_grow_with_the_events_alone(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[OpenAnswer] = []
+
+    def read(answer: OpenAnswer) -> Stream:
+        reads.append(answer)
+        return original(answer)
+
+    original = OpenAnswer.read
+    monkeypatch.setattr(OpenAnswer, "read", read)
+    counts = []
+    for prompts in (10, 40):
+        reads.clear()
+        llm.generate(["a b"] * prompts, SamplingParams(max_tokens=3, ignore_eos=True), progress=False)
+        counts.append(len(reads))
+    assert counts[1] <= 4 * counts[0] + 4

@@ -55,7 +55,7 @@ def made(declared: Declared, rank: int | None) -> dict[str, Tensor]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ranks_that_split_the_declared_axes_add_up_to_the_whole(family: str) -> None:
     config = parse_config({"architectures": [f"{family}ForCausalLM"], **SIZES})
-    layer, declared = config.layer(config.kinds[0]), config.layer_weights(0)
+    layer, declared = config.layers[config.kinds[0]], config.layer_weights(0)
     x = torch.randn(7, 24, dtype=torch.float64)
     angles = rotation(torch.arange(7), torch.rand(3), 1.0, torch.float64)
 

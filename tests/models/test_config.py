@@ -63,7 +63,7 @@ def test_a_saved_configuration_reads_as_transformers_reads_it(
     assert ours.head_dim == getattr(theirs, "head_dim", 96 // 6)
     assert (ours.hidden_size, ours.intermediate_size, ours.vocab_size, ours.context) == (96, 200, 300, 4096)
     assert ours.norm.eps == theirs.rms_norm_eps
-    assert ours.layer("global").rope == RopeConfig(theirs.rope_parameters["rope_theta"])
+    assert ours.layers["global"].rope == RopeConfig(theirs.rope_parameters["rope_theta"])
     assert ours.tied_embeddings == theirs.tie_word_embeddings
     always = {"attention_norm", "feed_forward_norm", "qkv", "output", "gate_up", "down"}
     assert set(ours.layer_weights(0)) == always | more
@@ -80,7 +80,7 @@ def test_what_a_short_configuration_leaves_out_is_what_transformers_assumes(kind
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or 512 // 32)
     assert ours.norm.eps == theirs.rms_norm_eps
-    assert ours.layer("global").rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.layers["global"].rope.theta == theirs.rope_parameters["rope_theta"]
     assert ours.tied_embeddings == theirs.tie_word_embeddings
 
 
@@ -111,8 +111,8 @@ SCALINGS = [
 def test_both_spellings_of_the_rotary_embedding_give_the_same(scaling: dict[str, Any], expected: RopeConfig) -> None:
     older = dict(scaling)
     older["type"] = older.pop("rope_type")
-    assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).layer("global").rope == expected
-    assert parse_config({**LLAMA, "rope_parameters": {"rope_theta": 5e5, **scaling}}).layer("global").rope == expected
+    assert parse_config({**LLAMA, "rope_theta": 5e5, "rope_scaling": older}).layers["global"].rope == expected
+    assert parse_config({**LLAMA, "rope_parameters": {"rope_theta": 5e5, **scaling}}).layers["global"].rope == expected
 
 
 @pytest.mark.parametrize(("scaling", "expected"), SCALINGS)
@@ -120,12 +120,12 @@ def test_scaling_saved_by_transformers_reads_back(
     scaling: dict[str, Any], expected: RopeConfig, tmp_path: Path
 ) -> None:
     theirs = transformers.LlamaConfig(**SIZES, rope_parameters={"rope_theta": 5e5, **scaling})
-    assert load_config(saved(theirs, "LlamaForCausalLM", tmp_path)).layer("global").rope == expected
+    assert load_config(saved(theirs, "LlamaForCausalLM", tmp_path)).layers["global"].rope == expected
 
 
 def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
     scaling = {"type": "yarn", "original_max_position_embeddings": 512}
-    assert parse_config({**LLAMA, "rope_scaling": scaling}).layer("global").rope.factor == 8.0
+    assert parse_config({**LLAMA, "rope_scaling": scaling}).layers["global"].rope.factor == 8.0
 
 
 def test_settings_that_published_models_switch_off_are_harmless() -> None:
@@ -207,7 +207,7 @@ def test_gemma3_reads_the_same_in_both_spellings(tmp_path: Path) -> None:
     assert load_config(saved(theirs, "Gemma3ForCausalLM", tmp_path)) == older
     assert older.sliding == Sliding(512, (0, 1, 3, 4, 6))
     assert [group.window for group in older.groups] == [None, 512]
-    global_layer, local_layer = (older.layer(kind) for kind in ("global", "local"))
+    global_layer, local_layer = (older.layers[kind] for kind in ("global", "local"))
     assert (global_layer.rope, local_layer.rope) == (RopeConfig(1e6, "linear", 8.0, 4096), RopeConfig(2e4))
     assert global_layer.attention.scale == 24**-0.5
 
@@ -241,9 +241,9 @@ def test_what_a_short_gemma3_configuration_leaves_out_is_what_transformers_assum
     assert ours.sliding is not None
     assert ours.sliding.window == theirs.sliding_window
     assert ours.sliding.layers == tuple(i for i, type in enumerate(theirs.layer_types) if type == LOCAL)
-    assert ours.layer("global").rope.theta == theirs.rope_parameters[GLOBAL]["rope_theta"]
-    assert ours.layer("local").rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
-    assert ours.layer("local").attention.scale == theirs.query_pre_attn_scalar**-0.5
+    assert ours.layers["global"].rope.theta == theirs.rope_parameters[GLOBAL]["rope_theta"]
+    assert ours.layers["local"].rope.theta == theirs.rope_parameters[LOCAL]["rope_theta"]
+    assert ours.layers["local"].attention.scale == theirs.query_pre_attn_scalar**-0.5
     assert (ours.eos_ids, ours.bos_id) == ((theirs.eos_token_id,), theirs.bos_token_id)
 
 
@@ -261,7 +261,7 @@ def test_the_first_hunyuan_models_have_one_architecture_and_their_own_names() ->
     mixed = {**HUNYUAN, "head_dim": 24, "use_cla": True}
     assert same(parse_config({**first, "num_experts": 4, "moe_topk": 2}), parse_config({**LLAMA, **mixed}))
     alone = parse_config({**first, "num_experts": 4, "moe_topk": 1})
-    experts = alone.layer("global").feed_forward
+    experts = alone.layers["global"].feed_forward
     assert isinstance(experts, Experts)
     assert not experts.router.normalised
 
@@ -291,11 +291,11 @@ def test_gemma4_reads_the_same_as_published_and_as_transformers_writes_it(extra:
         type.split("_")[0].replace("full", "global").replace("sliding", "local") for type in theirs.layer_types
     ]
     for at, kind in enumerate(ours.kinds):
-        layer, own = ours.layer(kind), theirs.per_layer_config[at]
+        layer, own = ours.layers[kind], theirs.per_layer_config[at]
         assert (layer.attention.head_dim, layer.attention.kv_heads) == (own.head_dim, own.num_key_value_heads)
         assert layer.attention.shared == (theirs.kv_sharing_modes[at] == "reuse")
     assert (ours.vocab_size, ours.context, ours.eos_ids, ours.bos_id) == (262144, 131072, (1,), 2)
-    assert ours.layer("global").rope == RopeConfig(1e6, "proportional", 1.0, 131072, fraction=0.25)
+    assert ours.layers["global"].rope == RopeConfig(1e6, "proportional", 1.0, 131072, fraction=0.25)
 
 
 SHORT_GEMMA3N = {"hidden_size": 2048, "num_hidden_layers": 20, "num_kv_shared_layers": 5}
@@ -307,7 +307,7 @@ def test_what_a_short_gemma3n_configuration_leaves_out_is_what_transformers_assu
     assert load_config(saved(theirs, "Gemma3nForCausalLM", tmp_path)) == ours
     assert ours.logit_cap == theirs.final_logit_softcapping
     for at, kind in enumerate(ours.kinds):
-        layer = ours.layer(kind)
+        layer = ours.layers[kind]
         assert (layer.window == 512) == (theirs.layer_types[at] == LOCAL)
         assert layer.attention.shared == (theirs.kv_sharing_modes[at] == "reuse")
         assert getattr(layer.feed_forward, "sparsity", 0.0) == theirs.activation_sparsity_pattern[at]
@@ -346,6 +346,7 @@ def test_counts_may_be_written_with_a_decimal_point() -> None:
 PUBLISHED_GPT_OSS = {
     "architectures": ["GptOssForCausalLM"],
     **SIZES,
+    "max_position_embeddings": 131072,
     "num_local_experts": 8,
     "num_experts_per_tok": 4,
     "head_dim": 16,
@@ -368,7 +369,7 @@ PUBLISHED_GPT_OSS = {
 
 def test_gpt_oss_reads_the_same_as_published_and_as_transformers_saves_it(tmp_path: Path) -> None:
     published = parse_config(PUBLISHED_GPT_OSS)
-    theirs = transformers.GptOssConfig(**SIZES, num_local_experts=8, head_dim=16)
+    theirs = transformers.GptOssConfig(**SIZES | {"max_position_embeddings": 131072}, num_local_experts=8, head_dim=16)
     assert published == load_config(saved(theirs, "GptOssForCausalLM", tmp_path))
     assert published.sliding == Sliding(128, (0, 2))
     short = {name: value for name, value in PUBLISHED_GPT_OSS.items() if not name.startswith("rope")}
@@ -387,3 +388,21 @@ def test_a_model_type_alone_names_one_architecture() -> None:
     known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     theirs = {type: name for type, name in known.items() if type in types}
     assert {type: types[type] for type in theirs} == theirs
+
+
+@pytest.mark.parametrize(
+    ("positions", "rope", "context"),
+    [
+        (1536, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (4096, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (1536, {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        (8192, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 8192),
+        (1536, {"rope_type": "yarn", "factor": 4.0}, 1536),
+        (1536, {"rope_type": "linear", "factor": 4.0}, 1536),
+        (1536, {"rope_type": "default"}, 1536),
+    ],
+)
+def test_yarn_has_the_context_of_its_factor(positions: int, rope: dict[str, Any], context: int) -> None:
+    raw = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "head_dim": 16, "max_position_embeddings": positions}
+    for name in ("rope_parameters", "rope_scaling"):
+        assert parse_config({**raw, name: rope}).context == context

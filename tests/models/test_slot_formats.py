@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ringkv.base.cache_spec import IN_CHUNKS, SKIPPED, Pages, PlaneFormat, Ragged, SlotFormat
+from ringkv.base.cache_spec import IN_CHUNKS, SKIPPED, PageFormat, PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.models.config import ModelConfig, parse_config
@@ -17,6 +17,7 @@ from ringkv.plan.report import PlanRequest, report
 from ringkv.plan.shapes import configurations, known
 from tests.plan.models import SMOLLM2
 
+PAGES_ON_DISK = SlotFormat(reading=PageFormat(16, on_disk=True))
 ENTRYWISE = [name for name in get_args(PlaneFormat) if name not in ("plain", IN_CHUNKS)]
 
 
@@ -73,8 +74,12 @@ def test_layers_that_leave_no_encoded_ones_are_refused(kv_format: PlaneFormat | 
     assert engine == refused(report, known("smollm2"), request)
 
 
+def test_formats_that_differ_in_their_reading_are_different() -> None:
+    assert len({SlotFormat(), SlotFormat(reading="ragged"), SlotFormat(reading=PageFormat(16)), PAGES_ON_DISK}) == 4
+
+
 def test_layers_with_a_sliding_window_have_equal_heads() -> None:
-    groups = of("gemma-3n-e2b").with_slots(SlotFormat(reading=Ragged())).groups
+    groups = of("gemma-3n-e2b").with_slots(SlotFormat(reading="ragged")).groups
     assert {group.window is None for group in groups if group.slots.is_ragged} == {True}
     assert {group.window is None for group in groups if not group.slots.is_ragged} == {False}
 
@@ -124,6 +129,6 @@ def test_a_budget_is_no_more_than_a_slot_in_pages_holds() -> None:
 def test_a_request_may_choose_the_policies_that_its_slots_can_have(default: KVChoice, refused: set[str]) -> None:
     slots = SlotFormat(queries=default.review_interval)
     if default.policy == "arkvale":
-        slots = slots._replace(reading=Pages(16))
+        slots = slots._replace(reading=PageFormat(16))
     groups = replace(SMOLLM2, slots=slots).groups
     assert set(policies_of_requests(groups, default)) == set(POLICIES) - refused

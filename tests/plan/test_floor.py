@@ -4,7 +4,7 @@ import pytest
 
 from ringkv.models.config import parse_config
 from ringkv.plan import floor
-from ringkv.plan.floor import Cost, Rates
+from ringkv.plan.floor import LeastWork, Rates
 from ringkv.plan.shapes import configurations
 from tests.plan.models import SMOLLM2
 
@@ -66,6 +66,6 @@ def test_heads_of_latent_attention_score_all_elements_and_sum_up_the_latents() -
     assert floor.attention(config) == 61 * 128 * 2 * (576 + 512)
 
 
-@pytest.mark.parametrize(("cost", "seconds"), [(Cost(100, 40), 10), (Cost(10, 40), 2)])
-def test_the_slower_of_memory_and_arithmetic_sets_the_floor(cost: Cost, seconds: float) -> None:
+@pytest.mark.parametrize(("cost", "seconds"), [(LeastWork(100, 40), 10), (LeastWork(10, 40), 2)])
+def test_the_slower_of_memory_and_arithmetic_sets_the_floor(cost: LeastWork, seconds: float) -> None:
     assert cost.seconds(Rates(bandwidth=10, matrix=20)) == seconds

@@ -10,7 +10,7 @@ from ringkv.engine import slab
 from ringkv.models.config import load_config
 from ringkv.models.decoder import Decoder
 from ringkv.rotate.calibration import Calibration
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from tests.engine import tiny
 
 MODULES = {"qkv": "self_attn.q_proj", "output": "self_attn.o_proj", "gate_up": "mlp.up_proj", "down": "mlp.down_proj"}
@@ -30,7 +30,7 @@ def test_hessians_and_hidden_states_are_those_of_transformers(
     with torch.no_grad():
         theirs(torch.tensor(windows))
 
-    config, checkpoint = load_config(tmp_path), open_checkpoint(tmp_path)
+    config, checkpoint = load_config(tmp_path), Checkpoint(tmp_path)
     calibration = Calibration.of(
         Decoder(config, torch.float32, torch.device("cpu")), theirs.model.embed_tokens.weight.detach(), windows
     )

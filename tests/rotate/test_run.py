@@ -24,7 +24,7 @@ from ringkv.rotate.choice import RotationChoice
 from ringkv.rotate.job import Job
 from ringkv.rotate.orthogonal import Orthogonal
 from ringkv.rotate.run import rotate
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX, SINGLE
 from tests.engine import kept, tiny
 from tests.engine.test_golden import EXPERTS, GRANITE, LATENT
@@ -130,7 +130,7 @@ PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "output": ("o_proj",), "down": (
 def test_the_engine_multiplies_with_the_files_integers(choice: RotationChoice, tmp_path: Path) -> None:
     tiny.save(tmp_path / "plain", "Llama", vocab_size=224)
     rotate(tmp_path / "plain", tmp_path / "rotated", choice)
-    config, checkpoint = load_config(tmp_path / "rotated"), open_checkpoint(tmp_path / "rotated")
+    config, checkpoint = load_config(tmp_path / "rotated"), Checkpoint(tmp_path / "rotated")
     weights: Any = choice.weights
     layer = load(tmp_path / "rotated", config, torch.bfloat16, torch.device("cpu"), silent, weights).layers[-1]
     for name, weight in config.layer_weights(2).items():
@@ -223,7 +223,7 @@ def test_other_architectures_are_refused_by_name(
     kind: str, changes: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     tiny.save(tmp_path / "plain", kind, **changes)
-    with pytest.raises(UnsupportedModel, match=f"rotation is not implemented for .*{named}.*--weights int4"):
+    with pytest.raises(UnsupportedModel, match=f"{named}.*--weights int4"):
         rotate(tmp_path / "plain", tmp_path / "out", EXACT)
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
@@ -247,7 +247,7 @@ def test_groups_of_a_converted_gguf_are_not_copied(tmp_path: Path) -> None:
 def test_a_rotated_model_is_not_rotated_again(tmp_path: Path) -> None:
     tiny.save(tmp_path / "plain", "Llama")
     rotate(tmp_path / "plain", tmp_path / "rotated", EXACT)
-    with pytest.raises(InvalidRequest, match="is rotated; give the checkpoint that it was made from"):
+    with pytest.raises(InvalidRequest, match="is rotated"):
         rotate(tmp_path / "rotated", tmp_path / "again", EXACT)
 
 

@@ -57,7 +57,7 @@ def test_a_running_request_ends_at_its_deadline_with_its_tokens() -> None:
         events += loop.step()
     clock.seconds += 1.4
     assert not any(isinstance(event, Finished) for event in loop.step())
-    sampled = loop.usage("a")
+    sampled = loop.scheduler.usage("a")
     clock.seconds += 0.2
     (end,) = loop.step()
     assert isinstance(end, Finished)

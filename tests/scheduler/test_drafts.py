@@ -10,7 +10,7 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.scheduler.job import NGRAM_SIZES, Lookup
+from ringkv.scheduler.job import NGRAM_SIZES, PromptLookup
 from ringkv.scheduler.loop import Loop
 from tests import toy
 
@@ -29,11 +29,11 @@ def search(tokens: list[int], limit: int) -> list[int]:
 
 @given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 7))
 def test_a_draft_is_what_last_followed_the_longest_repeated_end(tokens: list[int], limit: int) -> None:
-    assert Lookup(tokens).draft(limit) == search(tokens, limit)
+    assert PromptLookup(tokens).draft(limit) == search(tokens, limit)
 
 
 def test_a_text_without_repetition_has_no_drafts() -> None:
-    assert Lookup(range(100)).draft(3) == []
+    assert PromptLookup(range(100)).draft(3) == []
 
 
 def request(name: str, prompt: tuple[int, ...] = (5, 6, 7), **changes: object) -> Request:

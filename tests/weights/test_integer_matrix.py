@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ringkv.base.errors import BadWeights
-from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import SINGLE
 from tests.weights.tiny_quantised import IN_4_BITS, PERMUTED, QUANTISERS, Made, Quantiser, gptq
 
@@ -22,7 +22,7 @@ NAME = "layer.weight"
 def saved(folder: Path, tensors: dict[str, Tensor], settings: Any) -> Checkpoint:
     (folder / "config.json").write_text(json.dumps({"quantization_config": settings}))
     save_file({f"layer.{suffix}": tensor.contiguous() for suffix, tensor in tensors.items()}, folder / SINGLE)
-    return open_checkpoint(folder)
+    return Checkpoint(folder)
 
 
 def opened(folder: Path, quantiser: Quantiser, group: int = GROUP) -> tuple[Checkpoint, Made]:
@@ -90,7 +90,7 @@ def test_matrices_of_several_groups_or_with_zeros_are_not_8_bit_rows(name: str, 
 def test_a_bias_of_zeros_that_the_model_does_not_have_is_left_out(tmp_path: Path) -> None:
     made, settings = QUANTISERS["gptq"].make(OUT, IN, GROUP), QUANTISERS["gptq"].settings
     saved(tmp_path, {**made.tensors, "bias": torch.zeros(OUT)}, settings).check({NAME: (OUT, IN)})
-    with pytest.raises(BadWeights, match=r"not expected: layer\.bias"):
+    with pytest.raises(BadWeights, match=r"layer\.bias"):
         saved(tmp_path, {**made.tensors, "bias": torch.ones(OUT)}, settings).check({NAME: (OUT, IN)})
 
 
@@ -111,7 +111,7 @@ def test_a_bias_of_zeros_that_the_model_does_not_have_is_left_out(tmp_path: Path
 )
 def test_tensors_that_do_not_belong_together_are_refused(name: str, suffix: str, wrong: Tensor, tmp_path: Path) -> None:
     tensors = QUANTISERS[name].make(OUT, IN, GROUP).tensors | {suffix: wrong}
-    with pytest.raises(BadWeights, match="quantised layer layer has"):
+    with pytest.raises(BadWeights, match="quantised layer"):
         saved(tmp_path, tensors, QUANTISERS[name].settings)
 
 

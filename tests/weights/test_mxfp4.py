@@ -15,7 +15,7 @@ from ringkv.base.stack import Stack
 from ringkv.engine.build import build
 from ringkv.kernels.byte_groups import ByteGroups
 from ringkv.kernels.formats import FORMATS, unpack, unpack_gated
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.files import SINGLE
 from tests.engine import tiny
 from tests.engine.test_golden import GPT_OSS
@@ -34,7 +34,7 @@ def saved(folder: Path, scales: torch.Tensor, blocks: torch.Tensor | None = None
 def test_rows_of_an_expert_equal_transformers_conversion(step: int, tmp_path: Path) -> None:
     scales = torch.randint(90, 160, (E, ROWS, BLOCKS), dtype=torch.uint8)
     whole = convert_moe_packed_tensors(saved(tmp_path, scales), scales, dtype=torch.float32)
-    checkpoint, out = open_checkpoint(tmp_path), torch.empty(7, 32 * BLOCKS)
+    checkpoint, out = Checkpoint(tmp_path), torch.empty(7, 32 * BLOCKS)
     checkpoint.check({"w": (E, 32 * BLOCKS, ROWS)})
     checkpoint.read_into("w", out, 4, Stack(E, 1, ROWS, step, offset=step - 1))
     assert torch.equal(out, whole[1].T[step - 1 :: step][4:11])
@@ -45,7 +45,7 @@ def test_groups_of_bytes_have_exactly_the_values_of_transformers_conversion(step
     scales = torch.randint(104, 149, (E, ROWS, BLOCKS), dtype=torch.uint8)
     whole = convert_moe_packed_tensors(saved(tmp_path, scales), scales, dtype=torch.float32)
     stack, rows, columns = Stack(E, 1, ROWS, step, offset=step - 1), slice(2, 18), slice(32, 128)
-    groups = open_checkpoint(tmp_path).byte_groups("w", rows, columns, stack)
+    groups = Checkpoint(tmp_path).byte_groups("w", rows, columns, stack)
     assert groups is not None
     assert groups.q.abs().max() == 12
     groups = ByteGroups(*(torch.cat((one, one)) for one in groups[:3]))  # 32 rows are two whole panels
@@ -59,7 +59,7 @@ def test_a_scale_beyond_the_formats_range_is_only_taken_with_zeros(tmp_path: Pat
     blocks = torch.full((E, ROWS, BLOCKS, 16), 0x21, dtype=torch.uint8)
     blocks[0, 3, 2] = 0x80
     saved(tmp_path, scales, blocks)
-    checkpoint = open_checkpoint(tmp_path)
+    checkpoint = Checkpoint(tmp_path)
     assert checkpoint.byte_groups("w", slice(0, ROWS), slice(None), Stack(E, 0, ROWS)) is not None
     assert checkpoint.byte_groups("w", slice(0, ROWS), slice(None), Stack(E, 1, ROWS)) is None
 
@@ -67,14 +67,14 @@ def test_a_scale_beyond_the_formats_range_is_only_taken_with_zeros(tmp_path: Pat
 def test_blocks_without_a_scale_for_each_are_refused(tmp_path: Path) -> None:
     saved(tmp_path, torch.zeros(E, ROWS, BLOCKS - 1, dtype=torch.uint8))
     with pytest.raises(BadWeights, match="w_blocks"):
-        open_checkpoint(tmp_path).check({"w": (E, 32 * BLOCKS, ROWS)})
+        Checkpoint(tmp_path).check({"w": (E, 32 * BLOCKS, ROWS)})
 
 
 def test_blocks_that_are_not_bytes_are_refused(tmp_path: Path) -> None:
     scales = torch.zeros(E, ROWS, BLOCKS, dtype=torch.uint8)
     saved(tmp_path, scales, torch.zeros(E, ROWS, BLOCKS, 16))
     with pytest.raises(BadWeights, match="w_blocks is F32"):
-        open_checkpoint(tmp_path).read_into("w", torch.empty(ROWS, 32 * BLOCKS), 0, Stack(E, 0, ROWS))
+        Checkpoint(tmp_path).read_into("w", torch.empty(ROWS, 32 * BLOCKS), 0, Stack(E, 0, ROWS))
 
 
 def twins(folder: Path, **changes: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:

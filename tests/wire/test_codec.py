@@ -22,7 +22,7 @@ decode, encode = CODEC.decode, CODEC.encode
 _KINDS = {type(message).__name__ for message in VALID}
 SAMPLING = SamplingParams(logit_bias={3: -1.5, 50_000: 2.0}, stop=("\n\n", "λ"), stop_token_ids=(7,), logprobs=2)
 REQUEST = Request("r-1", (1, 2, 3), SAMPLING, KVChoice(budget=None, recent=0.5), eos=(0, 2))
-LIMITS = Limits(8, 1792, 8192, 8192, 512, 1, 49152, 46080, 46080 * 1792, 10**12)
+LIMITS = Limits(8, 1792, 8192, 512, 1, 8192, 49152, 46080, 46080 * 1792, 10**12)
 USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))
 LOGPROB = TokenLogprob(-0.25, ((5, -0.25), (6, -math.inf)))
 

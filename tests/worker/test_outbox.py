@@ -1,11 +1,13 @@
 import threading
 from functools import partial
 
-from ringkv.base.events import Event, Finished, KVUsage, Scored, Token, Usage
+import pytest
+
+from ringkv.base.events import Event, Finished, KVUsage, Scored, Token, TokenLogprob, Usage
 from ringkv.base.messages import EngineMessage, Events, Stats
 from ringkv.wire.link import LinkClosed
 from ringkv.wire.outbox import Outbox
-from ringkv.worker.process import send_merged
+from ringkv.worker.process import JOINED, send_merged
 
 USAGE = Usage(1, 1, KVUsage("full", 1, 1, 0, 0, 1))
 
@@ -67,6 +69,31 @@ def test_an_engine_waits_once_so_many_messages_wait() -> None:
     assert not engine.is_alive()
     box.close()
     assert [event.token for message in pipe.sent[1:] for event in message] == [0, 1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_no_message_grows_with_the_events_that_wait() -> None:
+    scored = Scored("a", (TokenLogprob(-1.0, tuple((n, -1.0) for n in range(20))),) * 512)
+    pipe = SlowPipe()
+    pipe.opened.set()
+    send_merged(pipe, [[scored] * 10 for _ in range(20)])  # type: ignore[arg-type]
+    sizes = [sum(21 * len(event.logprobs) for event in message) for message in pipe.sent]  # type: ignore[union-attr]
+    assert sum(sizes) == 200 * 21 * 512
+    assert max(sizes) < JOINED + 21 * 512 + len(scored.logprobs)
+
+
+def test_an_error_of_the_thread_is_raised_by_put_which_never_waits_for_ever() -> None:
+    failed = threading.Event()
+
+    def send(items: object) -> None:
+        failed.set()
+        raise ValueError("too large")
+
+    box = Outbox(send, 3)
+    box.put(1)
+    assert failed.wait(10)
+    with pytest.raises(ValueError, match="too large"):
+        list(map(box.put, range(99)))
+    box.close()
 
 
 def test_after_the_pipe_is_closed_put_does_not_wait_and_close_returns() -> None:

@@ -328,7 +328,7 @@ def test_a_cancelled_request_frees_everything_within_one_step(stage):
     cancelled = Submit((Request("a", tuple(range(60)), SamplingParams(max_tokens=10**6)),))
     reached = {
         "queued": lambda: loop.stats() == Stats(1, 0, 2, 0),
-        "mid-prefill": lambda: loop.prefilled("a") >= 16,
+        "mid-prefill": lambda: loop.scheduler.prefilled("a") >= 16,
         "mid-decode": lambda: loop.stats() == Stats(0, 0, 2, 0),
     }[stage]
     channel = Scripted(engine, loop, reached, *running, cancelled)

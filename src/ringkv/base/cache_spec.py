@@ -2,7 +2,7 @@
 
 LayerGroup   layers that share a layout: their spec, and a sliding window if they have one
 CacheSpec    what one token stores in one layer: a key plane, and a value plane except for latent attention
-Part         a tensor of a slot
+SlotPart     a tensor of a slot
 Plane        one vector per token and head, in a format
 """
 
@@ -52,15 +52,7 @@ IN_HOST_MEMORY = "memory"
 """The tier of slots that are in the host's memory beside a GPU."""
 
 
-class Everything(NamedTuple):
-    """A reading: a step reads all live entries, as many of each head."""
-
-
-class Ragged(NamedTuple):
-    """A reading: a step reads all live entries, and heads have different numbers of them."""
-
-
-class Pages(NamedTuple):
+class PageFormat(NamedTuple):
     """A reading: a step reads some pages of a slot.
 
     size: entries of a page. on_disk: keys and values are in files. resident: pages of each head that are on a GPU, if
@@ -72,8 +64,8 @@ class Pages(NamedTuple):
     resident: int = 0
 
 
-Reading = Everything | Ragged | Pages
-"""Which entries of a slot a step reads."""
+Reading = Literal["everything", "ragged"] | PageFormat
+"""Which entries of a slot a step reads: everything, with as many entries of each head; ragged heads, or pages."""
 
 
 class SlotFormat(NamedTuple):
@@ -84,19 +76,19 @@ class SlotFormat(NamedTuple):
     """
 
     encoding: PlaneFormat = "plain"
-    reading: Reading = Everything()
+    reading: Reading = "everything"
     queries: int = 0
     skip: int = 0
 
     @property
-    def pages(self) -> Pages | None:
+    def pages(self) -> PageFormat | None:
         """The reading if it is in pages."""
-        return self.reading if isinstance(self.reading, Pages) else None
+        return self.reading if isinstance(self.reading, PageFormat) else None
 
     @property
     def is_ragged(self) -> bool:
         """Whether heads have different numbers of entries."""
-        return isinstance(self.reading, Ragged)
+        return self.reading == "ragged"
 
     def of(self, layer: int, layers: int) -> "SlotFormat":
         """Return the format of one of so many layers."""
@@ -222,7 +214,7 @@ class CacheSpec(NamedTuple):
         return self._replace(key=self.key._replace(heads=most), value=self.value._replace(heads=most))
 
 
-class Part(NamedTuple):
+class SlotPart(NamedTuple):
     """A tensor of a slot in the layers of a group, [L, H, ...].
 
     name: what it stores. heads: 1 if all heads have the same. size: bytes of a layer and head.
@@ -302,7 +294,7 @@ class LayerGroup(NamedTuple):
             return len(self.layers) * self.spec.slot_bytes(entries, item)
         return len(self.layers) * self.spec.slot_bytes(min(read, entries), item) + self._beside_bytes(entries, item)
 
-    def parts(self, capacity: int, live: int, item: int) -> Iterator[Part]:
+    def parts(self, capacity: int, live: int, item: int) -> Iterator[SlotPart]:
         """Yield the tensors that a packet has of a slot with `live` entries, in the order of `cache.body.Body.parts`.
 
         The group is in the encoding of its slots. Of tensors in chunks, and of those that ragged heads divide, a packet
@@ -321,7 +313,7 @@ class LayerGroup(NamedTuple):
             yield self._part("centers", self.spec.center_bytes // self.spec.key.heads)
         yield from self._beside(entries, live, item)
 
-    def _beside(self, entries: int, live: int, item: int) -> Iterator[Part]:
+    def _beside(self, entries: int, live: int, item: int) -> Iterator[SlotPart]:
         """Yield the tensors of a slot beside its planes and centers, but for the maps of pages in a host's memory."""
         key, pages, queries = self.spec.key, self.slots.pages, self.slots.queries
         if pages:
@@ -336,8 +328,8 @@ class LayerGroup(NamedTuple):
             yield self._part("positions", live * POSITION_BYTES)
             yield self._part("history", live * HISTORY)
 
-    def _part(self, name: str, size: int, heads: int | None = None) -> Part:
-        return Part(name, len(self.layers), heads or self.spec.key.heads, size)
+    def _part(self, name: str, size: int, heads: int | None = None) -> SlotPart:
+        return SlotPart(name, len(self.layers), heads or self.spec.key.heads, size)
 
     def _beside_bytes(self, entries: int, item: int) -> int:
         """Return the bytes of a slot beside its planes and centers, all layers."""

@@ -4,6 +4,7 @@ A feature is what a setting or a model asks for. Numbers that do not fit are ref
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 from ringkv.base.errors import InvalidRequest
@@ -74,19 +75,15 @@ class Cannot(NamedTuple):
         return "is not implemented with" if self.is_missing else "is not possible with"
 
 
-def _missing(*features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
-    return frozenset(features), Cannot(is_missing=True, reason=because)
+def _cannot(is_missing: bool, *features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
+    return frozenset(features), Cannot(is_missing, because)
 
 
-def _impossible(*features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
-    return frozenset(features), Cannot(is_missing=False, reason=because)
-
-
+_missing, _impossible = partial(_cannot, True), partial(_cannot, False)
 CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
     (
         _missing("drafts", "zipcache", because="a chunk cannot give tokens back"),
         _missing("drafts", "tier in host memory", because="a place on the GPU cannot give its page back"),
-        _missing("drafts", "reviews", because="a review has counted the weights of tokens that are taken back"),
         _missing("drafts", "shared caches", because="layers that share a cache cannot give tokens back"),
         _missing("continue", "zipcache", because="its chunks would be encoded again"),
         _missing("continue", "reviews", because="what reviews have noted is not stored"),
@@ -116,9 +113,7 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _missing("tier on disk", "cuda", because="a GPU does not read files"),
         _missing("pages", "latents", because="a page's digest is of the keys of one head"),
         _impossible("pages", "only windows", because="a step reads the whole window"),
-        _missing("reviews", "ranks", because="a rank does not score the heads of another"),
         _missing("reviews", "latents", because="queries are not kept for latents"),
-        _missing("reviews", "shared caches", because="queries of the layers that share a cache are not kept"),
         _impossible("reviews", "only windows", because="a window selects nothing"),
         _impossible("every token", "workspace", because="a longer prompt is compressed while it is prefilled"),
         _missing("selector prefills twice", "workspace", because="the whole prompt is not prefilled again"),

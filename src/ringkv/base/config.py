@@ -3,9 +3,9 @@
 `plan.resolve` makes it: it fills in the options that the user left open and checks that the engine fits in memory.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ringkv.base.cache_spec import IN_HOST_MEMORY, PLAIN_SLOTS, SlotFormat
 from ringkv.base.kv import KVChoice
@@ -21,14 +21,35 @@ Graphs = Literal["compiled", "background", "off"]
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class Shapes:
+    """What an `EngineConfig` and the `Limits` of the engine that was built from it have in common."""
+
+    slots: int  # requests that decode together
+    capacity: int  # entries per slot
+    prompt_tokens: int  # longest prompt; a multiple of chunk
+    chunk: int  # rows of a pass with prompts, at most
+    lanes: int  # prompts staged at once
+    _: KW_ONLY
+    prefill_workspace: int = 0  # staged entries of one prompt at most; longer prompts are compacted. 0: prompt_tokens
+    max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
+
+    @property
+    def workspace(self) -> Workspace:
+        """Staged entries of one prompt."""
+        return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """These fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Shapes)}
+
+
+@dataclass(frozen=True)
+class EngineConfig(Shapes):
+    """`capacity` is at least `kv.budget`."""
+
     model_dir: Path  # Hugging Face layout: config.json, *.safetensors, tokenizer.json
     kv: KVChoice  # default for requests that set none; its budget is a number here
-    slots: int  # requests that decode together
-    capacity: int  # entries per slot; at least kv.budget
-    prompt_tokens: int  # longest prompt; a multiple of chunk
-    chunk: int  # prompt tokens per prefill step
-    lanes: int  # prompts staged at once
     dtype: DType
     weights: Weights  # "bf16": matrices in `dtype`; "int8" and "int4" quantise the matrices, not the cache
     device: str  # "cpu", "cuda:0"
@@ -42,14 +63,12 @@ class EngineConfig:
     speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for its workspace
-    prefill_workspace: int = 0  # staged entries of one prompt at most; longer prompts are compacted. 0: prompt_tokens
     rank: Rank = ONE_RANK  # which part of the model the engine holds
     exchange: Exchange = "none"  # how it exchanges results with other ranks
     nodes: Nodes = ONE_NODE  # the machines of all ranks
     attention_parallel: AttentionParallel = "heads"  # "slots", of latent attention: `slots` is a multiple of the ranks
     prefill: tuple[str, ...] = ()  # HOST:PORT of the workers that prefill its prompts; none: it does so itself
     kv_why: str = ""  # why `kv_policy auto` chose the policy; "" if the user named it
-    max_step: float = 0.0  # seconds between two tokens of a running request while prompts are prefilled; 0: any
 
     @property
     def slot_ranks(self) -> int:
@@ -79,8 +98,3 @@ class EngineConfig:
     def staged_entries(self) -> int:
         """Entries of the staging."""
         return self.staged_tokens or self.lanes * self.workspace.size
-
-    @property
-    def workspace(self) -> Workspace:
-        """Staged entries of one prompt."""
-        return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)

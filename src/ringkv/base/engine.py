@@ -1,7 +1,7 @@
 """Engine: the interface by which the rooms above run a model. It takes plain data: lanes and slots are numbers.
 
     begin(request, lane);   prefill, chunk by chunk;   compress(lane, choice);   insert(lane, slot, request)
-    per token:  sample -> Step, forward;   at the end:  leave(slot, tokens), release(slot)
+    per token:  sample -> StepTokens, forward;   at the end:  leave(slot, tokens), release(slot)
     to another engine:  export(slot) -> Packet, restore(packet, slot)
 
 A decode step is *sample, then forward*. `insert` leaves the prompt's last logits in the slot, so a request's first
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringkv.base.cache_spec import PlaneFormat
+from ringkv.base.config import Shapes
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
-from ringkv.base.workspace import Workspace, workspace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,15 +32,10 @@ class RankBytes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Shapes):
     """The fixed shapes an engine was built with."""
 
-    slots: int  # requests that decode together
-    capacity: int  # entries per slot
-    prompt_tokens: int  # longest prompt
     context: int  # longest prompt plus output that the model supports
-    chunk: int  # rows of a pass with prompts, at most
-    lanes: int  # prompts staged at once
     vocab: int
     entry_bytes: int  # bytes of one entry, all layers and heads
     slot_bytes: int  # allocated bytes of one slot, on a rank that has it
@@ -49,11 +44,9 @@ class Limits:
     sampler_bytes: int = 0  # not in held_bytes: logits and sampling state of all slots
     drafts: int = 0  # drafts that `forward` takes for one slot, at most
     staged_entries: int = 0  # of all lanes together; 0: each lane has its workspace
-    prefill_workspace: int = 0  # staged entries of one prompt at most; longer prompts are compacted. 0: prompt_tokens
     unit: int = 0  # a prompt may be cut into chunks at multiples of this; 0: of chunk
     packs: bool = False  # whether a pass takes chunks of several prompts
     rides: bool = False  # whether slots may be fed in a pass with chunks
-    max_step: float = 0.0  # seconds between two tokens of a running request, if chunks can be cut small enough; 0: any
     kv_format: PlaneFormat = "plain"  # of slots; layers at the ends may be plain
     page: int = 0  # entries of a page of slots that are read in pages, else 0
     resident: int | None = None  # pages of each head that stay where steps read them, at most, or None for all
@@ -63,11 +56,6 @@ class Limits:
     heads: tuple[int, ...] = ()  # key-value heads of each layer's cache, on the first rank
     policies: tuple[str, ...] = ()  # those that a request may choose
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
-
-    @property
-    def workspace(self) -> Workspace:
-        """Staged entries of one prompt."""
-        return workspace(self.prefill_workspace, self.prompt_tokens, self.chunk)
 
     def kept_of(self, prompt: int) -> int:
         """Return the most entries that a slot may hold of a prompt of so many tokens."""
@@ -165,7 +153,7 @@ Run = Sequence[Sampled]
 """One slot's tokens of one step, in order: its accepted drafts, then one more token."""
 
 
-class Step(Protocol):
+class StepTokens(Protocol):
     def read(self) -> Sequence[Run]:
         """Return one run per slot; a free slot's is garbage. Waits for this step only."""
         ...
@@ -226,7 +214,7 @@ class Engine(Protocol):
         """Continue an exported request in a free slot. Raises InvalidRequest if its engine had other shapes."""
         ...
 
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> StepTokens:
         """Sample each slot's next tokens from its logits: one, and one more after each draft that was sampled.
 
         forced: by slot, a token that is taken instead of sampling. allowed: by slot of a request with a grammar, the
@@ -238,8 +226,9 @@ class Engine(Protocol):
         """Feed each slot the token that was sampled last, and leave its next logits.
 
         drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
-        entries. They run in the same pass. They change how many tokens `sample` returns, never which. Only for
-        requests with at most the tier TEMPERATURE. An engine may ignore them.
+        entries; of a slot with reviews at most `Layout.until_scored`. They run in the same pass. They change how many
+        tokens `sample` returns, never which. Only for requests with at most the tier TEMPERATURE. An engine may ignore
+        them.
         """
         ...
 

@@ -98,6 +98,10 @@ class BodyTooLarge(Refused):
     """The body has more bytes than the server takes (413)."""
 
 
+class EncodedBody(Refused):
+    """The body is compressed."""
+
+
 class URLTooLong(Refused):
     """The URL is longer than the server takes (414)."""
 

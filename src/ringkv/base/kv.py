@@ -219,6 +219,10 @@ class Layout(NamedTuple):
         """Return how many tokens a slot with reviews takes, after n were seen, before it is due."""
         return (self.prompt + self.ring - n) % self.review
 
+    def until_scored(self, n: int) -> int:
+        """Return how many tokens a slot with reviews takes, after n > prompt were seen, before some layer is scored."""
+        return max(0, self.until_due(n) - self.steps + 1)
+
     def is_due(self, n: int) -> bool:
         """Return whether a review ends before the slot takes another token, after n were seen."""
         return self.review > 0 and n > self.prompt and self.until_due(n) == 0

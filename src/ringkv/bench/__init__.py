@@ -1,4 +1,4 @@
-"""`ringkv bench` and `ringkv profile`: full attention beside a compressed cache, and where the time of a step goes.
+"""`ringkv bench`: full attention beside a compressed cache.
 
-Others import `compare`, `pair`, `profile` and `round`.
+Others import `compare`, `pair` and `round`.
 """

@@ -7,6 +7,7 @@ from ringkv.base.config import EngineConfig
 from ringkv.base.errors import DoesNotFit, InvalidRequest
 from ringkv.bench.probe import PROBE_BYTES
 from ringkv.models.config import ModelConfig
+from ringkv.plan.checks import at_least
 from ringkv.plan.engine_footprint import Place, needs
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.resolve import resolve
@@ -55,26 +56,10 @@ def plan_pair(
     return made
 
 
-def plan_engine(
-    folder: Path, model: ModelConfig, options: Options, workload: Workload, memory: int, device: int | None = None
-) -> EngineConfig:
-    """Return the configuration of one engine for the workload. device: free bytes of the GPU it runs on.
-
-    Raises InvalidRequest for an invalid workload, DoesNotFit if the engine does not fit.
-    """
-    _check(model, workload)
-    prompt, output = options.prompt_tokens or workload.prompt_tokens, options.output_tokens or workload.output_tokens
-    return resolve(folder, model, replace(options, prompt_tokens=prompt, output_tokens=output), memory, device)
-
-
 def _check(model: ModelConfig, workload: Workload) -> None:
-    for name, value, least in (
-        ("--prompt-tokens", workload.prompt_tokens, 1),
-        ("--output-tokens", workload.output_tokens, 2),
-        ("--rounds", workload.rounds, 1),
-    ):
-        if value < least:
-            raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+    at_least(1, "--prompt-tokens", workload.prompt_tokens, 1)
+    at_least(2, "--output-tokens", workload.output_tokens, 2)
+    at_least(1, "--rounds", workload.rounds, 1)
     length = workload.prompt_tokens + workload.output_tokens
     if length > model.context:
         raise InvalidRequest(

@@ -26,12 +26,15 @@ class Round:
     @property
     def live(self) -> float:
         """Entries that a slot's steps read, on average."""
-        return sum(live_entries(self.layout, len(self.steps))) / len(self.steps)
+        first, read = self.layout.prompt + 1, self.layout.read
+        live = [self.layout.live(seen) for seen in range(first, first + len(self.steps))]
+        return sum(min(entries, read) if read else entries for entries in live) / len(live)
 
 
 def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     """Run a round. The first output token comes from the prompt's logits, so there is one step less than tokens."""
-    request = make_request(engine.limits.vocab, prompt_tokens, output_tokens)
+    tokens = tuple(Random(0).choices(range(engine.limits.vocab), k=prompt_tokens))  # the work does not depend on them
+    request = Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
     engine.admit(request)
     started = time.perf_counter()
     prefill(engine, request)
@@ -45,28 +48,16 @@ def run_round(engine: Engine, prompt_tokens: int, output_tokens: int) -> Round:
     return Round(prefilled - started, sampled - started, steps, layout)
 
 
-def make_request(vocab: int, prompt_tokens: int, output_tokens: int) -> Request:
-    """Return a request of random tokens, the same each time. The work does not depend on their values."""
-    tokens = tuple(Random(0).choices(range(vocab), k=prompt_tokens))
-    return Request("bench", tokens, SamplingParams(max_tokens=output_tokens, ignore_eos=True))
-
-
-def decode(engine: Engine, request: Request, steps: int, lane: int = 0) -> tuple[float, ...]:
-    """Return the seconds of each step with a lane's prompt in every slot. All slots are free afterwards."""
+def decode(engine: Engine, request: Request, steps: int) -> tuple[float, ...]:
+    """Return the seconds of each step with the staged prompt in every slot. All slots are free afterwards."""
     slots = range(engine.limits.slots)
     for slot in slots:
-        engine.insert(lane, slot, request)
+        engine.insert(0, slot, request)
     engine.sample().read()
     seconds = tuple(step(engine) for _ in range(steps))
     for slot in slots:
         engine.release(slot)
     return seconds
-
-
-def live_entries(layout: Layout, steps: int) -> list[int]:
-    """Return the entries that each of the first steps after the prompt reads in a slot."""
-    live = (layout.live(seen) for seen in range(layout.prompt + 1, layout.prompt + 1 + steps))
-    return [min(entries, layout.read) if layout.read else entries for entries in live]
 
 
 def step(engine: Engine) -> float:

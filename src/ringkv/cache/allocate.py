@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import HISTORY, IN_CHUNKS, PLAIN_SLOTS, LayerGroup, Pages, Ragged
+from ringkv.base.cache_spec import HISTORY, IN_CHUNKS, PLAIN_SLOTS, LayerGroup, PageFormat
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache import page_index
 from ringkv.cache.body import Body, plain_body
@@ -72,8 +72,8 @@ def _centers(group: LayerGroup, rows: int, new: Allocate) -> Tensor | None:
 
 def _reading(group: LayerGroup, rows: int, entries: int, new: Allocate) -> slots.Pages | slots.Ragged | None:
     reading = group.slots.reading
-    if isinstance(reading, Pages):
+    if isinstance(reading, PageFormat):
         return page_index.allocate(group, reading, rows, entries, new)
-    if isinstance(reading, Ragged):
+    if reading == "ragged":
         return slots.Ragged(new((len(group.layers), rows, group.spec.key.heads, 2), dtype=torch.int32))
     return None

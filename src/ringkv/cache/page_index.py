@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ringkv.base.cache_spec import LayerGroup
-from ringkv.base.cache_spec import Pages as PageSettings
+from ringkv.base.cache_spec import LayerGroup, PageFormat
 from ringkv.base.kv import Layout
 from ringkv.base.page_counts import EVERYTHING, PageCounts
 from ringkv.cache.compress.kept import top_votes
@@ -27,7 +26,7 @@ ReadVectors = Callable[[int, int, slice], Tensor]
 """Plane, layer, entries -> the vectors [H, n, D] of a row; keys minus their center if they have one."""
 
 
-def allocate(group: LayerGroup, settings: PageSettings, rows: int, entries: int, new: Allocate) -> Pages:
+def allocate(group: LayerGroup, settings: PageFormat, rows: int, entries: int, new: Allocate) -> Pages:
     """Return the tensors of rows with so many entries, [L, R, ...] each."""
     layers, key = len(group.layers), group.spec.key
     first, pages = (layers, rows, key.heads), entries // settings.size
@@ -39,7 +38,7 @@ def allocate(group: LayerGroup, settings: PageSettings, rows: int, entries: int,
     )
 
 
-def _residents(group: LayerGroup, settings: PageSettings, rows: int, pages: int, new: Allocate) -> Residents:
+def _residents(group: LayerGroup, settings: PageFormat, rows: int, pages: int, new: Allocate) -> Residents:
     """A row that was filled has no pages on the GPU: the first step recalls those that its queries select."""
     first, places = (len(group.layers), rows, group.spec.key.heads), settings.resident
     keys, values = (new((*first, places * settings.size, plane.width)) for plane in group.spec.planes)
@@ -72,7 +71,7 @@ def reach(pages: Pages, row: int, size: int) -> int:
     return (count + 1) * size
 
 
-def note(pages: Pages, row: int, settings: PageSettings, kept: Kept, read: ReadVectors) -> None:
+def note(pages: Pages, row: int, settings: PageFormat, kept: Kept, read: ReadVectors) -> None:
     """Note the digests of a row's whole pages, and in `pins` the votes of its pages."""
     size, stop = settings.size, kept.length // settings.size * settings.size
     step = ENCODED_AT_ONCE if settings.resident else max(1, stop)  # keys of a host's memory: a part at a time

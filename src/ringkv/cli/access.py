@@ -12,10 +12,7 @@ from ringkv.plan.units import parse_bytes
 if TYPE_CHECKING:
     from ringkv.server.options import EdgeOptions
 
-ACCESS = "Access"  # panel of --help
-
-
-_access = partial(option, ACCESS)
+_access = partial(option, "Access")
 
 
 @dataclass(frozen=True)

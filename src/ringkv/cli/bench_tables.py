@@ -10,7 +10,6 @@ from ringkv.plan.units import show_bytes
 
 if TYPE_CHECKING:
     from ringkv.bench.compare import Comparison, Floors, Measured
-    from ringkv.bench.profile import Profile
 
 
 class MetricRow(NamedTuple):
@@ -105,15 +104,3 @@ def _best(what: str, rates: Mapping[str, float], unit: str) -> str:
     """Return the fastest result of a probe."""
     name, rate = max(rates.items(), key=lambda item: item[1])
     return f"{what}: {show_bytes(rate).removesuffix('B')}{unit} ({name})"
-
-
-def print_profile(profile: "Profile") -> None:
-    for phase in profile.phases:
-        rows = [
-            (operator.name, f"{operator.calls:,}", f"{1000 * operator.seconds:,.1f}", f"{operator.share:.0%}")
-            for operator in phase.operators
-        ]
-        title = f"{phase.name}, {1000 * phase.seconds:,.1f} ms"
-        print_table(("", "calls ", "ms ", "share "), rows, title)
-        console().print()
-    console().print(f"trace: {profile.trace}", soft_wrap=True)

@@ -1,8 +1,17 @@
-"""A long real text for demonstrations: Python's reference manual, which every Python includes."""
+"""Long real texts: Python's reference manual, which every Python includes, and windows of tokens of a text.
+
+A command measures a model on windows: the first tokens of a text in equal parts.
+"""
 
 from collections.abc import Callable
+from pathlib import Path
 from pydoc_data.topics import topics
 
+from ringkv.base.errors import InvalidRequest
+from ringkv.cli.prompts import read_file
+
+CHARACTERS_PER_TOKEN = 16  # at most, on average
+MANUAL = "Python's manual"
 # Topics of `help()`.
 CHAPTERS = (
     *("exceptions", "try", "raise", "with", "class", "for", "while", "if", "import", "naming", "function", "calls"),
@@ -24,3 +33,21 @@ def manual(tokens: int, count: Callable[[str], int]) -> str:
             break
         taken.append(paragraph)
     return "\n\n".join(taken)
+
+
+def read_windows(folder: Path, text: Path | None, limit: int, size: int) -> list[list[int]]:
+    """Return the text's first tokens, `limit` or fewer, in whole windows of `size` tokens.
+
+    text: a file; None is Python's manual. Raises InvalidRequest if there are fewer tokens than a window has.
+    """
+    from ringkv.text.tokenizer import Tokenizer
+
+    limit = max(limit, 0)
+    beginning = (whole_manual() if text is None else read_file(str(text)))[: limit * CHARACTERS_PER_TOKEN]
+    tokens = Tokenizer.from_directory(folder).encode(beginning, add_special_tokens=False)[:limit]
+    if len(tokens) < size:
+        raise InvalidRequest(
+            f"{text or MANUAL} gives {len(tokens):,} tokens, and {size:,} are needed; give a longer text, or more "
+            "tokens"
+        )
+    return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]

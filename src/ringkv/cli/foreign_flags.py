@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
+from ringkv.base.withdrawn import removed
 
 HINTS: Mapping[str, str] = {
     "--tokens COUNT is the longest prompt plus output": "--max-model-len --ctx-size -c",
@@ -47,14 +47,13 @@ HINTS: Mapping[str, str] = {
 
 def hint(flag: str, known: Collection[str]) -> str | None:
     """Return what to give instead of a flag that is not `known`; None if there is nothing."""
-    suitable = (text for text, flags in HINTS.items() if flag in flags.split() and flags_in(text) <= set(known))
-    return _remedy(flag) or next(suitable, None)
+    return next((text for text, flags in HINTS.items() if flag in flags.split() and flags_in(text) <= set(known)), None)
 
 
-def _remedy(flag: str) -> str | None:
-    """Return the remedy of a setting that was removed, in flags; None for any other flag."""
-    remedy = WITHDRAWN_SETTINGS.get(flag.lstrip("-").replace("-", "_"))
-    return remedy and re.sub(r"\bkv_\w+", lambda match: "--" + match[0].replace("_", "-"), remedy)
+def removed_flag(flag: str) -> str | None:
+    """Return the sentence that refuses the flag of a removed setting; None for any other flag."""
+    refusal = removed(flag.lstrip("-").replace("-", "_"))
+    return refusal and re.sub(r"\bkv_\w+", lambda match: "--" + match[0].replace("_", "-"), refusal)
 
 
 def flags_in(text: str) -> set[str]:

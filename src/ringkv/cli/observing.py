@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OBSERVING = "Configuration and logs"  # panel of --help
-
-
-_observing = partial(option, OBSERVING)
+_observing = partial(option, "Configuration and logs")
 
 
 @dataclass(frozen=True)

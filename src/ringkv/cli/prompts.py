@@ -33,7 +33,9 @@ def stream_answer(
     llm: "LLM", prompt: str, system: str | None, raw: bool, params: "SamplingParams", on_prefill: "OnPrefill"
 ) -> "Stream":
     """Stream the answer; the prompt is put in the chat template unless `raw` is set or the model has none."""
-    if not raw and _has_chat_template(llm):
+    from ringkv.text.chat_template import ChatTemplate
+
+    if not raw and ChatTemplate.find(llm.config.model_dir):
         messages = [*system_message(system), {"role": "user", "content": prompt}]
         return llm.stream_chat(messages, params, on_prefill=on_prefill)
     if system is not None:
@@ -45,16 +47,6 @@ def stream_answer(
 
 def system_message(system: str | None) -> list[dict[str, str]]:
     return [] if system is None else [{"role": "system", "content": system}]
-
-
-def _has_chat_template(llm: "LLM") -> bool:
-    from ringkv.text.chat_template import ChatTemplate
-
-    try:
-        ChatTemplate.from_directory(llm.config.model_dir)
-    except InvalidRequest:  # a base model has none
-        return False
-    return True
 
 
 def read_file(path: str) -> str:

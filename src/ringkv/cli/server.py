@@ -6,10 +6,9 @@ from typing import Annotated
 
 from ringkv.cli.options import option
 
-SERVER = "Server"  # panel of --help
 HOST, PORT = "127.0.0.1", 8000
 
-_server = partial(option, SERVER)
+_server = partial(option, "Server")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from ringkv.llm.show_progress import show_progress
 from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
-    from ringkv.evaluation.advice import Advice
-    from ringkv.evaluation.offers import Served
+    from ringkv.evaluation.offers import Advice, Served
     from ringkv.evaluation.pending import Study
     from ringkv.evaluation.report import Section
 

@@ -1,12 +1,39 @@
-"""Defaults that an engine uses on this machine, and why."""
+"""Defaults that an engine uses on this machine, and why: what torch finds, the compiler and the processor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringkv.doctor.torch_facts import TorchFacts
 from ringkv.machine.compiler import find_compiler, missing_for_graphs, missing_for_kernels, other_platform
 from ringkv.machine.folders import cache_dir
 from ringkv.machine.processor import multiplies_int8
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str  # "cpu", "cuda:0"
+    model: str
+    memory: int  # bytes
+    free: int  # bytes
+
+
+@dataclass(frozen=True)
+class TorchFacts:
+    threads: int
+    devices: tuple[Device, ...]  # accelerators only
+
+
+def torch_facts() -> TorchFacts | None:
+    """Return None if torch is not installed or cannot be loaded."""
+    try:
+        import torch
+    except (ImportError, OSError):
+        return None
+    cuda = torch.cuda
+    devices = (
+        Device(f"cuda:{index}", cuda.get_device_name(index), *reversed(cuda.mem_get_info(index)))
+        for index in range(cuda.device_count() if cuda.is_available() else 0)
+    )
+    return TorchFacts(torch.get_num_threads(), tuple(devices))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from ringkv.doctor.choices import Choice, choices
-from ringkv.doctor.torch_facts import Device, TorchFacts, torch_facts
+from ringkv.doctor.choices import Choice, Device, TorchFacts, choices, torch_facts
 from ringkv.machine import processor
-from ringkv.machine.compiler import Compiler, find_compiler
+from ringkv.machine.compiler import find_compiler
 from ringkv.machine.folders import cache_dir
 from ringkv.plan.complete import default_threads
 from ringkv.plan.memory import available_bytes, limit_bytes
@@ -104,7 +102,7 @@ def report() -> Doctor:
         packages=tuple(Package(name, _version(name)) for name in PACKAGES),
         cpu=cpu,
         memory=memory,
-        compiler=toolchain(find_compiler()),
+        compiler=_toolchain(),
         devices=devices,
         cache=_cache(cache_dir()),
         choices=choices(facts, cpu.instructions, cpu.usable),
@@ -132,15 +130,18 @@ def _cpu(facts: TorchFacts | None) -> Cpu:
 def _cache(path: Path) -> Cache:
     set_by = next((name for name in ("RINGKV_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "default")
     entries = sorted(path.iterdir()) if path.is_dir() else []
-    folders = tuple(Folder(entry.name, sum(_sizes(entry))) for entry in entries)
+    folders = tuple(Folder(entry.name, size_of(entry)) for entry in entries)
     return Cache(str(path), set_by, folders, psutil.disk_usage(str(_nearest(path))).free)
 
 
-def _sizes(entry: Path) -> Iterator[int]:
-    for file in entry.rglob("*") if entry.is_dir() else [entry]:
-        # Another process may remove a file meanwhile.
-        with suppress(FileNotFoundError):
-            yield file.lstat().st_size if file.is_file() else 0
+def size_of(entry: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder; those that vanish meanwhile have none."""
+    size = 0
+    with suppress(OSError):
+        for file in entry.rglob("*") if entry.is_dir() else [entry]:
+            with suppress(OSError):
+                size += file.lstat().st_size if file.is_file() else 0
+    return size
 
 
 def _nearest(path: Path) -> Path:
@@ -148,16 +149,10 @@ def _nearest(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
-def toolchain(compiler: Compiler | None) -> Toolchain | None:
-    """Return the compiler's path and version; None if there is no compiler."""
-    if compiler is None:
+def _toolchain() -> Toolchain | None:
+    if (compiler := find_compiler()) is None:
         return None
-    return Toolchain(compiler.path, _first_line(compiler.path), compiler.python_headers)
-
-
-def _first_line(path: str) -> str:
-    try:
-        printed = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return "does not run"
-    return printed.partition("\n")[0]
+    command, printed = [compiler.path, "--version"], "does not run"
+    with suppress(OSError, subprocess.SubprocessError):
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    return Toolchain(compiler.path, printed.partition("\n")[0], compiler.python_headers)

@@ -4,11 +4,11 @@ A checkpoint that ringkv has neither downloaded nor converted has no known diges
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ringkv.base.progress import Progress, silent
+from ringkv.doctor.report import size_of
 from ringkv.machine.seal import SEAL, broken, digest
 from ringkv.residency.catalogue import catalogue
 from ringkv.residency.pull import pulled_path
@@ -30,13 +30,13 @@ class Verified:
 def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
     """Compute the digests of everything in the cache that has known ones. Reads all of its bytes."""
     items = [*_downloads(cache), *_sealed(cache)]
-    total, done, verified = sum(_size(path) for path, _ in items), 0, []
+    total, done, verified = sum(size_of(path) for path, _ in items), 0, []
     for path, sha256 in items:
         progress(done, total, f"verifying {path.parent.name}")
         fault = broken(path) if sha256 is None else _fault(path, sha256)
         remedy = fault and f"delete {path}; ringkv makes or fetches it again"
-        verified.append(Verified(path, _size(path), fault, remedy))
-        done += _size(path)
+        verified.append(Verified(path, size_of(path), fault, remedy))
+        done += size_of(path)
     return tuple(verified)
 
 
@@ -53,17 +53,3 @@ def _sealed(cache: Path) -> Iterator[tuple[Path, str | None]]:
 
 def _fault(path: Path, sha256: str) -> str | None:
     return None if digest(path) == sha256 else f"{path.name} has changed bytes (its sha256 is not the catalogue's)"
-
-
-def _size(path: Path) -> int:
-    """Return the bytes of a file, or of a folder's files; those that vanish meanwhile have none."""
-    files: list[Path] = []
-    with suppress(OSError):
-        files = list(path.iterdir()) if path.is_dir() else [path]
-    return sum(map(_bytes, files))
-
-
-def _bytes(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_size if file.is_file() else 0
-    return 0

@@ -41,12 +41,8 @@ class LocalEngine:
     def limits(self) -> Limits:
         config, bodies, programs = self.config, self.batch.bodies, self._programs
         return Limits(
-            slots=config.slots,
-            capacity=config.capacity,
-            prompt_tokens=config.prompt_tokens,
+            **config.shared,
             context=self.model.context,
-            chunk=config.chunk,
-            lanes=config.lanes,
             vocab=self.model.vocab_size,
             entry_bytes=sum(body.entry_bytes for body in bodies),
             slot_bytes=sum(body.bytes // body.rows for body in bodies),
@@ -55,11 +51,9 @@ class LocalEngine:
             sampler_bytes=self.batch.logits.nbytes + self.batch.sampling.nbytes + self._drafts.nbytes,
             drafts=self._drafts.limit,
             staged_entries=config.staged_entries,
-            prefill_workspace=config.prefill_workspace,
             unit=programs.unit if programs.packs else 0,
             packs=programs.packs,
             rides=programs.rides,
-            max_step=config.max_step,
             kv_format=config.slot_format.encoding,
             page=config.page,
             resident=config.resident_pages,
@@ -197,8 +191,10 @@ class LocalEngine:
         self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None
     ) -> SampledStep:
         step = self.batch.sample(forced or {}, allowed or {})
-        more = self._drafts.settle()
-        return replace(step, more=more) if more else step
+        if not (more := self._drafts.settle()):
+            return step
+        self._reviews.count(more[1])
+        return replace(step, more=more)
 
     @torch.inference_mode()
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:

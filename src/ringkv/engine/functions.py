@@ -18,7 +18,7 @@ from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.expanded_attend import Expansion
 from ringkv.kernels.latent_attend import StagedLatents
 from ringkv.kernels.latent_pass import mixed_attend_expanded, prefill_attend_expanded
-from ringkv.kernels.latent_slots import Division, decode_attend_slots
+from ringkv.kernels.latent_slots import UNDIVIDED, Division, decode_attend_slots
 from ringkv.kernels.prefill_attend import Staged, prefill_attend
 from ringkv.kernels.slots import Rows, Slots, filled, flat
 from ringkv.models.blocks import Attend
@@ -127,11 +127,11 @@ def _attend_slots(layer: Layer, slots: Slots, rows: Rows, q: Tensor, k: Tensor |
     return decode_attend_slots(q, k, slots, rows, scale, _division(layer))
 
 
-def _division(layer: Layer) -> Division | None:
-    """Return how ranks divide the slots of a layer with latents, or None if each has all of them."""
+def _division(layer: Layer) -> Division:
+    """Return how ranks divide the slots of a layer with latents, or that each has all of them."""
     block = layer.attention
     assert isinstance(block, LatentAttention)
-    return Division(block.shares, block.rank, layer.exchange) if block.shares else None
+    return Division(block.shares, block.rank, layer.exchange) if block.shares else UNDIVIDED
 
 
 def decode_layer(decoder: Decoder, kind: str, names: Sequence[str], form: Slots, tokens: int = 1) -> StaticFunction:

@@ -20,7 +20,7 @@ from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.rows import CacheRow
 from ringkv.cache.store.conversations import Known
 from ringkv.engine.compaction import Compaction
-from ringkv.engine.passes import Passes, Piece
+from ringkv.engine.passes import Passes, PromptPiece
 from ringkv.engine.prompt_views import Lane, PromptViews
 from ringkv.engine.turns import Turns, tokens_at
 from ringkv.kernels.sampling.tiers import scores
@@ -63,7 +63,7 @@ class Lanes:
         self._lanes[lane] = Lane(request.tokens, loaded, len(entries), workspace, kept, select)
         return loaded.cached
 
-    def pieces(self, work: PrefillChunk) -> Iterator[Piece]:
+    def pieces(self, work: PrefillChunk) -> Iterator[PromptPiece]:
         """Yield the pieces that each take a pass; one if a pass may have any size.
 
         There is room for the whole chunk, because `staged` stores it when all of its pieces have run. A full lane is
@@ -78,7 +78,7 @@ class Lanes:
         for start, size in self._programs.pieces(work.start - gap, work.stop - gap):
             tokens = work.request.tokens[start + gap : min(start + gap + size, work.stop)]
             is_read = is_scored or start + len(tokens) > lane.entries - self.staging.window
-            yield Piece(tokens, work.lane, start, lane.entries, gap, is_read)
+            yield PromptPiece(tokens, work.lane, start, lane.entries, gap, is_read)
 
     def staged(self, work: PrefillChunk, hidden: Tensor) -> tuple[TokenLogprob, ...]:
         """Note that a chunk has run. Returns the log-probabilities of the next tokens if the request needs them.
@@ -164,7 +164,7 @@ class Lanes:
         chunk = self._config.chunk
         for first in range(0, len(tokens), chunk):
             for start, size in self._programs.pieces(first, min(first + chunk, len(tokens))):
-                piece = Piece(tokens[start : start + size], 0, start, len(tokens))
+                piece = PromptPiece(tokens[start : start + size], 0, start, len(tokens))
                 hidden = self._passes.run([piece])[: len(piece.tokens)]
                 yield from map(self._logits_after, hidden.split(rows))
 

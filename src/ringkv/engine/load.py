@@ -20,7 +20,7 @@ from ringkv.kernels.formats import FORMATS, WeightFormat, format_of
 from ringkv.kernels.packing import PANEL_N
 from ringkv.models.base import ModelConfig
 from ringkv.models.weights import Declared, Pack, Weight
-from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PERMUTED = (
@@ -92,7 +92,7 @@ def load(
 
     Raises BadWeights, naming the tensors, if the checkpoint does not match its config.
     """
-    checkpoint = open_checkpoint(folder)
+    checkpoint = Checkpoint(folder)
     groups = [config.shared_weights(), *(config.layer_weights(i) for i in range(config.num_layers))]
     checkpoint.check(config.tensors, config.ignored)
     if weights == "int4" and (names := checkpoint.permuted):

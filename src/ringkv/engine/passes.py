@@ -18,7 +18,7 @@ from ringkv.kernels.prefill_attend import Segment
 from ringkv.kernels.slots import Rows, flat
 
 
-class Piece(NamedTuple):
+class PromptPiece(NamedTuple):
     """Tokens of a prompt that one pass prefills.
 
     start: the place of the first token in the lane. length: the places that the whole prompt takes. gap: a token's
@@ -58,7 +58,7 @@ class Passes:
         self._no_slot = 0 if decoder.config.slot_share.count == 1 else NO_SLOT
         self._writers = 1 + max(decoder.config.kv_source)  # the layers after these read earlier layers' caches only
 
-    def run(self, pieces: Sequence[Piece], fed: Fed | None = None) -> Tensor:
+    def run(self, pieces: Sequence[PromptPiece], fed: Fed | None = None) -> Tensor:
         """Run one pass, and return the hidden states [N, stream] of its rows, padding included.
 
         If nothing is read after it, it ends with the last layer that has keys and values of its own.
@@ -77,7 +77,7 @@ class Passes:
         )
 
     def _arguments(
-        self, pieces: Sequence[Piece], fed: Fed, before: int, rows: int, layers: int | None
+        self, pieces: Sequence[PromptPiece], fed: Fed, before: int, rows: int, layers: int | None
     ) -> Iterator[Sequence[Tensor]]:
         """Make room for the pieces in the staging, and yield the arguments of each of the first layers."""
         spans = [self.staging.make_room(piece.lane, piece.start, piece.start + len(piece.tokens)) for piece in pieces]
@@ -95,7 +95,7 @@ class Passes:
         each = zip(numbers, (self._no_slot, 0, 0), strict=True)
         return Rows(*(torch.nn.functional.pad(number, around, value=value) for number, value in each))
 
-    def _numbers(self, pieces: Sequence[Piece], after: int) -> Iterator[Tensor]:
+    def _numbers(self, pieces: Sequence[PromptPiece], after: int) -> Iterator[Tensor]:
         """Yield the tokens and the positions of pieces, and of so many rows of padding after them."""
         yield self._moved(torch.tensor([token for piece in pieces for token in piece.tokens] + [0] * after))
         starts = ((piece.start + piece.gap, len(piece.tokens)) for piece in pieces)
@@ -112,7 +112,7 @@ def _between(rows: Tensor, others: Tensor, place: int) -> Tensor:
     return torch.cat((rows[:place], others, rows[place:])) if len(others) else rows
 
 
-def _placed(pieces: Sequence[Piece], spans: Sequence[Span]) -> Iterator[Segment]:
+def _placed(pieces: Sequence[PromptPiece], spans: Sequence[Span]) -> Iterator[Segment]:
     """Yield the segments of one group. Places count from the lane's first entry that is left."""
     row = 0
     for piece, (shift, low) in zip(pieces, spans, strict=True):

@@ -24,7 +24,7 @@ from ringkv.kernels.constants import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, unit_of
 from ringkv.kernels.sampling.tiers import DRAFT_TIERS
 from ringkv.kernels.slots import flat, form
-from ringkv.models.base import Place
+from ringkv.models.base import CachePlace
 from ringkv.models.decoder import Decoder
 
 PASS_EXAMPLE, STEP_EXAMPLE = 256, 8  # rows that a graph for any number is traced with: loops are parallel by these
@@ -120,7 +120,7 @@ def make(
     def hidden(rows: int, elements: int) -> Tensor:
         return torch.zeros(rows, elements, dtype=decoder.dtype, device=device)
 
-    def first_layer(kind: str, rows: int) -> tuple[Place, dict[str, Tensor], list[Tensor]]:
+    def first_layer(kind: str, rows: int) -> tuple[CachePlace, dict[str, Tensor], list[Tensor]]:
         """Return the first layer of a kind: its place, its weights, and the first arguments of its graphs."""
         layer, positions = decoder.kinds.index(kind), torch.zeros(rows, dtype=torch.int64, device=device)
         first = [hidden(rows, decoder.argument_width), *decoder.rotation(kind, positions)]

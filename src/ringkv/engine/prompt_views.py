@@ -16,10 +16,11 @@ from ringkv.base.repeat_words import FindWords
 from ringkv.base.workspace import Workspace
 from ringkv.cache.compress.selection import Selection
 from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
-from ringkv.cache.compress.vote_reduction import vote_reduction
+from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
-from ringkv.engine.passes import Passes, Piece
+from ringkv.engine.passes import Passes, PromptPiece
 from ringkv.engine.turns import Loaded
+from ringkv.models.decoder import Decoder
 
 
 @dataclass
@@ -68,16 +69,12 @@ class PromptViews:
         """shares: of each layer's heads, if they were measured. find_words: what asks the model to repeat a prompt."""
         self._passes, self._staging, self._programs = passes, passes.staging, passes.programs
         self._decoder, self._words = passes.programs.decoder, cache(find_words)
-        self._groups, config = self._decoder.groups, self._decoder.config
-        self._shares = shares or ((),) * config.num_layers
+        self._groups, self._shares = self._decoder.groups, shares or ((),) * self._decoder.config.num_layers
         self._piece = min(self._programs.repeated, self._staging.window)  # of a repetition: a window keeps its queries
         self._readers: dict[tuple[int, int], list[int]] = {}  # by group and row, the layers that read the cache
         for layer, place in enumerate(self._decoder.places):
             self._readers.setdefault((place.group, place.row), []).append(layer)
-        # How ranks vote on what a group of layers keeps.
-        attentions = [config.layer(config.kinds[group.layers[0]]).attention for group in self._groups]
-        heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
-        self._reductions = [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
+        self._reductions = reductions(self._decoder)
 
     def of_groups(self, number: int, lane: Lane, queries: int) -> list[GroupView]:
         """Return a view of a lane in each group, with its last queries."""
@@ -137,9 +134,17 @@ class PromptViews:
             for first in range(0, len(repeated), self._piece):
                 tokens = repeated[first : first + self._piece]
                 end = n + first + len(tokens)
-                self._passes.run([Piece(tokens, number, n + first, end, gap)])
+                self._passes.run([PromptPiece(tokens, number, n + first, end, gap)])
                 keys = self._staging.lanes[number].read_group(group, slice(n, end))[0]
                 yield self._queries(number, group, len(tokens)), keys
+
+
+def reductions(decoder: Decoder) -> list[VoteReduction]:
+    """Return how ranks vote on what each group of layers keeps."""
+    config = decoder.config
+    attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in decoder.groups]
+    heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
+    return [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
 
 
 def _joined(heads: Sequence[Tensor]) -> Tensor:

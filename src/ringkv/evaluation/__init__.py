@@ -1,5 +1,5 @@
 """`ringkv eval`: tasks, scores, and what compression costs.
 
-Others import `advice`, `cells`, `costs`, `evaluate`, `journal`, `needed`, `offers`, `pending`, `report`, `sample` and
+Others import `cells`, `costs`, `evaluate`, `journal`, `needed`, `offers`, `pending`, `report`, `sample` and
 `tasks.catalogue`.
 """

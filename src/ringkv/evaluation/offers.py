@@ -1,4 +1,4 @@
-"""offers: what each cell of a study would cost to serve, from its answers and the plan of an engine; and the advice."""
+"""offers: what each cell of a study would cost to serve, from its answers and an engine's plan; and the advice."""
 
 import shlex
 from collections import defaultdict
@@ -12,13 +12,12 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice, TurnMode
 from ringkv.base.page_counts import entries_read
 from ringkv.base.selectors import SELECTORS
-from ringkv.evaluation.advice import Advice, Offer, choose
 from ringkv.evaluation.bootstrap import mean_of
 from ringkv.evaluation.cells import FULL, Cell, crossed, settings_of
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.outcome import RULE_OF_THREE, outcome, width
-from ringkv.evaluation.summary import paired, points
+from ringkv.evaluation.summary import paired
 from ringkv.evaluation.tasks.catalogue import TASKS
 from ringkv.models.config import ModelConfig
 from ringkv.plan import auto_policy
@@ -34,6 +33,44 @@ MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_
 SELECTION = declared_by(SelectionSettings)
 LASTING = KVChoice(select=SELECTORS[auto_policy.LASTING["kv_select"]](), heads=auto_policy.LASTING["kv_heads"])
 """What any question may need is kept, so that questions may come later (docs/policies.md)."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One cache: what it costs in points on how many prompts, and the bytes of a slot.
+
+    score: in percent. lost: points less than the full cache has, with the ends of the 95% interval; None for the full
+    cache, and ends of None for too few prompts, as `outcome` defines them. slot_bytes: held for a request, on disk too.
+    read_bytes: of them a decode step reads at most. flags: of `ringkv serve`. cost: measured times; None if there are
+    none yet.
+    """
+
+    cell: str
+    prompts: int
+    score: float
+    lost: float | None
+    least_lost: float | None
+    most_lost: float | None
+    slot_bytes: int
+    read_bytes: int
+    flags: tuple[str, ...]
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """chosen: one of the offers. why: in words. command: serves with it prompts of at most so many tokens."""
+
+    chosen: Offer
+    why: str
+    command: str
+    prompt_tokens: int
+    offers: tuple[Offer, ...]
+
+    @property
+    def limit(self) -> str:
+        """Say which prompts it is for."""
+        return f"It is for prompts of up to {self.prompt_tokens:,} tokens, like the longest of these."
 
 
 @dataclass(frozen=True)
@@ -84,6 +121,25 @@ def advise(
     return Advice(chosen, why, command, _longest(served, _scored(records)), tuple(compared))
 
 
+def choose(offers: Sequence[Offer], most_lost: float) -> tuple[Offer, str]:
+    """Return the offer with the fewest bytes, held and read, of those that lose at most so many points, and why.
+
+    An offer counts as losing what the upper end of its interval says, so that chance does not recommend it. The full
+    cache is always acceptable.
+    """
+    (full,) = (offer for offer in offers if offer.lost is None)
+    if not full.score:
+        return full, "it scores 0, so these prompts cannot show what another cache loses; look at their answers"
+    good = [offer for offer in offers if offer.most_lost is not None and offer.most_lost <= most_lost]
+    limit = f"{most_lost:g} points"
+    if good:
+        chosen = min((full, *good), key=lambda offer: offer.slot_bytes + offer.read_bytes)
+        return chosen, f"of the caches that lose at most {limit} at 95% confidence it holds and reads the fewest bytes"
+    if all(offer.most_lost is None for offer in offers):
+        return full, f"{full.prompts} prompts are too few to say what a compressed cache loses; give more"
+    return full, f"no other cache is sure to lose at most {limit}; more prompts may tell, or raise --max-loss"
+
+
 def offers(served: Served, cells: Sequence[Cell], records: Sequence[Record]) -> list[Offer]:
     """Return an offer for each cell that has answers; none if the full cache has none. Perplexities do not count.
 
@@ -123,7 +179,7 @@ def _offer(served: Served, cell: Cell, records: Sequence[Record]) -> Offer | Non
     difference = mean_of([pair for pair in pairs if pair])
     if difference is None or not served.can_have(cell):
         return None
-    lost, prompts = difference.through(lambda value: -points(value)), sum(map(len, by_task.values()))
+    lost, prompts = difference.through(lambda value: -100 * value), sum(map(len, by_task.values()))
     is_full = cell.choice.policy == FULL
     is_few = is_full or outcome(lost, prompts, more_is_better=False) == "few"
     most_lost = lost.high if width(lost) else lost.high + 100 * RULE_OF_THREE / prompts

@@ -81,10 +81,7 @@ class PromptBuilder:
 
     @cached_property
     def _template(self) -> ChatTemplate | None:
-        try:
-            return ChatTemplate.from_directory(self._folder)
-        except InvalidRequest:
-            return None
+        return ChatTemplate.find(self._folder)
 
 
 _AT: Mapping[Place, Callable[[tuple[int, ...], tuple[int, ...]], TokenizedPrompt]] = {

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ringkv.evaluation import costs, journal, sentences
-from ringkv.evaluation.advice import Advice, Offer
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
+from ringkv.evaluation.offers import Advice, Offer
 from ringkv.evaluation.outcome import LEGEND, WORDS, outcome
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
 from ringkv.evaluation.verdict import Comparison, compare

@@ -25,22 +25,23 @@ class NoneOfKind(CannotMake):
 
 @dataclass(frozen=True)
 class Sample:
-    """name: unique in its task. begin: the first words of the answer, given to the model.
+    """begin: the first words of the answer, given to the model.
 
-    references: right answers; the score defines how several are combined. choices: all classes of a classification.
-    answer_tokens: maximum length of the answer; 0 if the question itself is scored, token by token.
-    is_chat: the prompt is wrapped in the model's chat template. facts: keys that reports group by, such as a depth.
+    references: right answers; the score defines how several are combined. facts: keys that reports group by, such as a
+    depth. name: unique in its task; "" in a draft. choices: all classes of a classification. answer_tokens: maximum
+    length of the answer; 0 if the question itself is scored, token by token. is_chat: the prompt is wrapped in the
+    model's chat template.
     """
 
-    name: str
     context: str
     question: str = ""
     begin: str = ""
     references: tuple[str, ...] = ()
+    facts: Mapping[str, float | str] = field(default_factory=dict)
+    name: str = ""
     choices: tuple[str, ...] = ()
     answer_tokens: int = 128
     is_chat: bool = True
-    facts: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ contains zero is noise: the data show no difference.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import exp, expm1
 from statistics import fmean
 
@@ -95,7 +96,7 @@ def _score(key: Key, named: Mapping[Key, Mapping[str, Sequence[Record]]]) -> Cel
         count=len(answers),
         failed=sum(map(len, by_task.values())) - len(answers),
         mean=(exp(-fmean(means)) if is_loss else 100 * fmean(means)) if means else None,
-        over_full=difference.through(_ratio if is_loss else points) if difference and cell != FULL else None,
+        over_full=difference.through(partial(_shown, is_loss=is_loss)) if difference and cell != FULL else None,
         kept=average(lambda record: record.kept / max(1, record.prompt_tokens)),
         output_tokens=average(lambda record: record.output_tokens),
         ring_wraps=average(lambda record: record.ring_wraps),
@@ -110,11 +111,6 @@ def paired(records: Sequence[Record], full: Sequence[Record]) -> list[float]:
     return [score - other for score, other in scored if score is not None and other is not None]
 
 
-def points(difference: float) -> float:
-    """Percentage points, from a difference of shares."""
-    return 100 * difference
-
-
-def _ratio(difference: float) -> float:
-    """The ratio of perplexities less 1 in percent, from a difference of mean log-probabilities."""
-    return 100 * expm1(-difference)
+def _shown(difference: float, is_loss: bool) -> float:
+    """Percentage points, or the ratio of perplexities less 1 in percent if it is of mean log-probabilities."""
+    return 100 * expm1(-difference) if is_loss else 100 * difference

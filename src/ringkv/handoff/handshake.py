@@ -35,7 +35,7 @@ def dialled(address: Address, secret: bytes, identity: Identity) -> QueuedLink:
 def accepted(end: socket.socket, secret: bytes, identity: Identity, who: str) -> QueuedLink:
     """Accept a decode worker. who: its name in messages. Raises InvalidRequest if it is refused.
 
-    It is `Refused` if the worker has proved that it has the secret.
+    It is `OtherConfiguration` if the worker has proved that it has the secret.
     """
     try:
         link, _ = admit(end, secret, identity.refusal, TO_DECODE, who)

@@ -15,7 +15,7 @@ from ringkv.handoff.address import Address
 from ringkv.handoff.handshake import accepted
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.states import Transfer
-from ringkv.wire.handshake import Refused
+from ringkv.wire.handshake import OtherConfiguration
 from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Listener:
     def _serve(self, end: socket.socket, host: str, who: str, deliver: Deliver) -> None:
         try:
             peer = DecodePeer(accepted(end, self._secret, self._identity, who), who)
-        except Refused as error:
+        except OtherConfiguration as error:
             self._log_once(host, error)
         except (RingKVError, OSError) as error:
             log.warning("%s", error)
@@ -114,7 +114,7 @@ class Listener:
             with self._lock:
                 self._open -= 1
 
-    def _log_once(self, host: str, error: Refused) -> None:
+    def _log_once(self, host: str, error: OtherConfiguration) -> None:
         """Log a refusal, unless its host was refused for the same reason: a decode worker tries again and again."""
         with self._lock:
             is_new = (host, error.reason) not in self._refused

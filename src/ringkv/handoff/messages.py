@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ringkv.base.events import TokenLogprob
+from ringkv.base.failure import Failure
 from ringkv.base.kv import Layouts
 from ringkv.base.request import Request
 
@@ -61,12 +62,10 @@ class PromptScored:
 
 @dataclass(frozen=True)
 class PromptFailed:
-    """The prompt cannot be prefilled; the fields of a `base.failure.Failure`."""
+    """The prompt cannot be prefilled."""
 
     number: int
-    kind: str
-    message: str
-    param: str | None = None
+    failure: Failure
 
 
 @dataclass(frozen=True)

@@ -72,11 +72,8 @@ class PrefillPeer:
     def load(self) -> int | None:
         """Prompt tokens that are requested and have not arrived; None if it is not connected."""
         with self._lock:
-            return (
-                None
-                if self._link is None
-                else sum(len(transfer.request.tokens) for transfer in self._transfers.values())
-            )
+            tokens = sum(len(transfer.request.tokens) for transfer in self._transfers.values())
+            return None if self._link is None else tokens
 
     def has_prompt_of(self, transfer: Transfer) -> bool:
         """Whether the same prompt is requested of it already, so that they can share a prefill."""
@@ -164,9 +161,9 @@ class PrefillPeer:
             case PromptScored(number, logprobs):
                 if (transfer := self._awaited(number)).state is State.RESERVED:
                     self._deliver(News(transfer, logprobs))
-            case PromptFailed(number, kind, text, param):
+            case PromptFailed(number, failure):
                 if self._end(transfer := self._awaited(number)):
-                    self._deliver(News(transfer, Failure(kind, text, param)))
+                    self._deliver(News(transfer, failure))
             case PromptDropped(number):
                 if (transfer := self._awaited(number)).state is not State.DROPPED:
                     raise InvalidMessage("a prefix that was not cancelled was dropped")

@@ -15,7 +15,7 @@ from time import monotonic
 from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Failed, Scored
-from ringkv.base.failure import failure_of
+from ringkv.base.failure import Failure, failure_of
 from ringkv.handoff.listener import DecodePeer, Prefilled
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.states import State, Transfer
@@ -83,9 +83,8 @@ class PrefillWorker:
                 self._ask(peer, message)
             case Drop(number):
                 dropped = peer.transfers.get(number)
-                if (
-                    dropped is not None and dropped.state is State.RESERVED
-                ):  # a prefix that is sent will be acknowledged
+                # A prefix that is sent will be acknowledged.
+                if dropped is not None and dropped.state is State.RESERVED:
                     self._end(peer, dropped)
                     peer.link.send(PromptDropped(number))
             case Received(number) if peer.sending and peer.sending.number == number:
@@ -127,7 +126,7 @@ class PrefillWorker:
                 case Failed(request_id, kind, text, param):
                     peer, transfer = self._asked.pop(request_id)
                     self._end(peer, transfer)
-                    peer.link.send(PromptFailed(transfer.number, kind, text, param))
+                    peer.link.send(PromptFailed(transfer.number, Failure(kind, text, param)))
 
     def _send(self) -> None:
         """Send each peer the next prefix, if none is on the way to it. End the link if it does not acknowledge it."""
@@ -145,11 +144,10 @@ class PrefillWorker:
             packet = self._loop.engine.export(slot)
         except RingKVError as error:
             self._end(peer, transfer)
-            failure = failure_of(peer.request_id(number), error)
-            peer.link.send(PromptFailed(number, failure.kind, failure.message, failure.param))
+            peer.link.send(PromptFailed(number, failure_of(peer.request_id(number), error)))
             return
         sizes = len(packet.entries), len(packet.logits)
-        usage = self._loop.usage(peer.request_id(number))
+        usage = self._loop.scheduler.usage(peer.request_id(number))
         cached = usage.cached_tokens if usage else 0
         header = Prefix(number, self._fingerprint, packet.layouts, packet.seen, packet.sampled, *sizes, cached)
         transfer.to(State.SENT)

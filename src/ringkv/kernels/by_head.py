@@ -5,10 +5,9 @@ N rows, H heads, K elements of a head.
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.formats import unpack
-from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.library import is_native, register
 from ringkv.kernels.packing import PANEL_N
 
 
@@ -56,5 +55,4 @@ def _shape(x: Tensor, weight: Tensor, among: int | None = None) -> Tensor:
     return x.new_empty(*x.shape[:2], outputs(weight, x.shape[1]))
 
 
-LIBRARY.impl("by_head", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::by_head", _shape, lib=LIBRARY)
+register("by_head", reference, _shape)

@@ -7,7 +7,6 @@ Before it each rank has its columns of all rows, afterwards all columns of its r
 """
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -45,22 +44,12 @@ class Communicator(Protocol):
         ...
 
 
-class _Current(threading.local):
-    communicator: Communicator | None = None  # of one thread, in tests
-
-
-_current = _Current()
-_shared: list[Communicator] = []  # of the process
+_connected: list[Communicator] = []
 
 
 def connect(communicator: Communicator) -> None:
     """Let this process's operators use a communicator."""
-    _shared[:] = [communicator]
-
-
-def connect_thread(communicator: Communicator) -> None:
-    """Let this thread's operators use a communicator."""
-    _current.communicator = communicator
+    _connected[:] = [communicator]
 
 
 def shared_memory() -> int:
@@ -118,7 +107,7 @@ def _define(name: str, shape: Callable[..., tuple[int, ...]]) -> None:
     """Register the operator that uses this process's communicator, and the shape function of both operators."""
 
     def communicate(*arguments: Any) -> Tensor:
-        out: Tensor = getattr(_current.communicator or _shared[0], name)(*arguments)
+        out: Tensor = getattr(_connected[0], name)(*arguments)
         return out
 
     def empty(x: Tensor, *arguments: Any) -> Tensor:

@@ -4,18 +4,16 @@ B rows of a step, H key-value heads, G query heads per key-value head, D element
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.attended import Attended, empty_results
 from ringkv.kernels.keep_queries import keep_queries
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 from ringkv.kernels.slots import Rows, Slots, reading_of
 
 
@@ -25,9 +23,9 @@ def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, r
     q [B, H, G, D]. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp; of a free row 0 and -inf.
     Scores and sums are float32. k and v are None if another layer has written them. Latents have H = 1 and no v: their
     elements are values, too. A row's result depends on nothing but the row. The results of a reading that selects all
-    live entries have the bits of those without a reading.
+    live entries have the bits of those without a reading. The queries of the layer that writes k and v are kept.
     """
-    if slots.queries is not None:
+    if slots.queries is not None and k is not None:
         keep_queries(q, slots.queries, *rows)
     return Attended(*torch.ops.ringkv.decode_attend(q, k, v, *slots.arguments, *rows, slots.encoding, scale))
 
@@ -61,8 +59,5 @@ def _cuda(q: Tensor, k: Tensor | None, v: Tensor | None, step: _Arguments, scale
     return gpu.decode_attend(q, k, v, step.slots, step.rows, scale)
 
 
-for _overload in ("decode_attend", "decode_attend.reference"):
-    LIBRARY.impl(_overload, grouped(_reference), "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{_overload}", empty_results, lib=LIBRARY)
-if find_spec("triton"):
-    LIBRARY.impl("decode_attend", grouped(_cuda), "CUDA")
+register("decode_attend", grouped(_reference), empty_results, grouped(_cuda))
+register("decode_attend.reference", grouped(_reference), empty_results)

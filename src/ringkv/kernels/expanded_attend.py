@@ -14,7 +14,7 @@ from torch import Tensor
 from ringkv.kernels.attended import Attended, merge
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.formats import unpack
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 from ringkv.kernels.packing import fits_tiles
 from ringkv.kernels.prefill_attend import Segment, attend_visible
 
@@ -84,4 +84,4 @@ def _expanded(latent: Tensor, up: Tensor) -> Tensor:
     return torch.matmul(latent.to(wide), up.to(wide).transpose(1, 2)).to(latent.dtype).float()
 
 
-LIBRARY.impl("expanded_attend", reference, "CompositeExplicitAutograd")
+register("expanded_attend", reference)

@@ -5,15 +5,13 @@ if a row has chosen it. Shapes are static: how many rows an expert has is known 
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels import linear
 from ringkv.kernels.expert_stack import ExpertStack
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 from ringkv.kernels.norm import RMSNorm, rms_norm
 
 NO_NORM = RMSNorm(None)
@@ -66,8 +64,5 @@ def _shape(x: Tensor, chosen: Tensor, weights: Tensor, stack: ExpertStack, resid
     return torch.empty_like(residual, memory_format=torch.contiguous_format)
 
 
-for _name in ("experts", "experts_any"):
-    LIBRARY.impl(_name, grouped(reference), "CompositeExplicitAutograd")
-    register_fake(f"ringkv::{_name}", grouped(_shape), lib=LIBRARY)
-if find_spec("triton"):
-    LIBRARY.impl("experts", grouped(_cuda), "CUDA")
+register("experts", grouped(reference), grouped(_shape), grouped(_cuda))
+register("experts_any", grouped(reference), grouped(_shape))

@@ -5,9 +5,8 @@ B rows of a step, S slots, N queries that a slot keeps, H key-value heads, G que
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 
 
 def keep_queries(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tensor) -> None:
@@ -28,5 +27,4 @@ def _nothing(q: Tensor, queries: Tensor, slot: Tensor, entry: Tensor, live: Tens
     """Return nothing: the shape function."""
 
 
-LIBRARY.impl("keep_queries", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::keep_queries", _nothing, lib=LIBRARY)
+register("keep_queries", reference, _nothing)

@@ -4,15 +4,13 @@ N rows of a pass, B rows of a step, G query heads, S slots or staged entries, C 
 entry, P lanes, W window. The results have D elements; a model uses those that are values.
 """
 
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.attended import Attended, empty_results
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 from ringkv.kernels.prefill_attend import Piece, Staged, attend_segments, prefill_attend
 
 
@@ -48,7 +46,4 @@ def _prefill_cuda(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> 
     return attend_segments(attend, q, k, k, staged.twice)
 
 
-LIBRARY.impl("prefill_attend_latent", grouped(_prefill), "CompositeExplicitAutograd")
-register_fake("ringkv::prefill_attend_latent", empty_results, lib=LIBRARY)
-if find_spec("triton"):
-    LIBRARY.impl("prefill_attend_latent", grouped(_prefill_cuda), "CUDA")
+register("prefill_attend_latent", grouped(_prefill), empty_results, grouped(_prefill_cuda))

@@ -19,15 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.absorb import absorb, absorb_among, project_values, values_among
 from ringkv.kernels.attended import Attended
 from ringkv.kernels.by_head import outputs
 from ringkv.kernels.expanded_attend import Expansion, expanded_attend
 from ringkv.kernels.latent_attend import StagedLatents, prefill_attend_latent
-from ringkv.kernels.latent_slots import NO_SLOT, Division, SlotArguments, decode_attend_slots
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.latent_slots import NO_SLOT, UNDIVIDED, Division, SlotArguments, decode_attend_slots
+from ringkv.kernels.library import LIBRARY, grouped, register
 from ringkv.kernels.prefill_attend import Segment, stage, table
 from ringkv.kernels.slots import Rows, Slots
 
@@ -53,30 +52,22 @@ def mixed_attend_expanded(
     rows: Rows,
     scale: float,
     expansion: Expansion,
-    division: Division | None = None,
+    division: Division = UNDIVIDED,
 ) -> Attended:
     """Attend as `prefill_attend_expanded`, and with the rows of slots as `decode_attend_slots`.
 
     live is 0 for rows of pieces. If ranks divide the slots, `slot` is NO_SLOT for them.
     """
-    arguments = q, k, *staged, list(slots.planes), slots.centers, *rows, slots.encoding, *expansion, scale
-    if division is None:
-        return Attended(*torch.ops.ringkv.mixed_attend_expanded(*arguments))
-    return Attended(*torch.ops.ringkv.mixed_attend_slots(*arguments, *division))
+    arguments = q, k, *staged, list(slots.planes), slots.centers, *rows, slots.encoding, *expansion, scale, *division
+    return Attended(*torch.ops.ringkv.mixed_attend_expanded(*arguments))
 
 
 def _prefill(q: Tensor, k: Tensor, staged: StagedLatents, expansion: Expansion, scale: float) -> tuple[Tensor, Tensor]:
     none = q.new_zeros(len(q), dtype=torch.int32)
-    return _mixed(q, k, staged, SlotArguments([], None, Rows(none, none, none), "plain"), expansion, scale)
+    return _mixed(q, k, staged, SlotArguments([], None, Rows(none, none, none), "plain"), expansion, scale, UNDIVIDED)
 
 
 def _mixed(
-    q: Tensor, k: Tensor, staged: StagedLatents, step: SlotArguments, expansion: Expansion, scale: float
-) -> tuple[Tensor, Tensor]:
-    return _attend(q, k, staged, step, expansion, scale, None)
-
-
-def _mixed_slots(
     q: Tensor,
     k: Tensor,
     staged: StagedLatents,
@@ -85,18 +76,6 @@ def _mixed_slots(
     scale: float,
     division: Division,
 ) -> tuple[Tensor, Tensor]:
-    return _attend(q, k, staged, step, expansion, scale, division)
-
-
-def _attend(
-    q: Tensor,
-    k: Tensor,
-    staged: StagedLatents,
-    step: SlotArguments,
-    expansion: Expansion,
-    scale: float,
-    division: Division | None,
-) -> tuple[Tensor, Tensor]:
     """Run each form for its rows."""
     pieces = [Segment._make(numbers) for numbers in staged.segments.tolist()]
     long = [piece for piece in pieces if piece.rows >= EXPANDED_ROWS]
@@ -104,7 +83,7 @@ def _attend(
     for piece in long:
         _stage(piece, q, k, staged, expansion)
     out, lse = expanded_attend(q[:, 0], staged.latents, table(long), scale, expansion)
-    fed = (step.rows.live if division is None else step.rows.slot > NO_SLOT).nonzero()[:, 0]
+    fed = (step.rows.live if division.exchange == "none" else step.rows.slot > NO_SLOT).nonzero()[:, 0]
     rows = torch.cat((*(torch.arange(piece.row, piece.here.stop) for piece in short), fed))
     if len(rows):
         absorbed = staged._replace(segments=_packed(short))
@@ -117,7 +96,7 @@ def _attend(
 
 
 def _attend_absorbed(
-    q: Tensor, k: Tensor, staged: StagedLatents, step: SlotArguments, scale: float, division: Division | None
+    q: Tensor, k: Tensor, staged: StagedLatents, step: SlotArguments, scale: float, division: Division
 ) -> Attended:
     """Attend with absorbed q [n, 1, H, entry]: the rows of pieces, one after the other, then those of slots."""
     first, parts = len(q) - len(step.rows.live), []
@@ -159,9 +138,6 @@ def _shape(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return out, q.new_empty(rows, 1, heads, dtype=torch.float32)
 
 
-LIBRARY.impl("prefill_attend_expanded", grouped(_prefill), "CompositeExplicitAutograd")
+register("prefill_attend_expanded", grouped(_prefill), _shape)
 LIBRARY.impl("prefill_attend_expanded", grouped(_all_absorbed), "CUDA")
-LIBRARY.impl("mixed_attend_expanded", grouped(_mixed), "CompositeExplicitAutograd")
-LIBRARY.impl("mixed_attend_slots", grouped(_mixed_slots), "CompositeExplicitAutograd")
-for name in ("prefill_attend_expanded", "mixed_attend_expanded", "mixed_attend_slots"):
-    register_fake(f"ringkv::{name}", _shape, lib=LIBRARY)
+register("mixed_attend_expanded", grouped(_mixed), _shape)

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.ranks import Exchange
 from ringkv.kernels.attended import Attended
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
 from ringkv.kernels.decode_attend import decode_attend
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 from ringkv.kernels.slots import Rows, Slots
 
 OTHER_RANK, NO_SLOT = -1, -2
@@ -27,22 +26,23 @@ OTHER_RANK, NO_SLOT = -1, -2
 
 
 class Division(NamedTuple):
-    """Ranks that divide slots. heads: of each rank. values: V. exchange: not "none"."""
+    """Ranks that divide slots. heads: of each rank. values: V. exchange: "none" if they do not."""
 
     heads: Sequence[int]
     values: int
     exchange: Exchange
 
 
-def decode_attend_slots(
-    q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division | None
-) -> Attended:
+UNDIVIDED = Division((0,), 0, "none")  # compiled graphs cannot pass an empty list
+
+
+def decode_attend_slots(q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: float, division: Division) -> Attended:
     """Write k [N, 1, D] of this rank's rows and attend to latents, as `decode_attend`, which runs without a division.
 
     q [N, 1, G, D]: of this rank's heads. slots: those of this rank; `slot` is among these, or OTHER_RANK. Returns out
     [N, 1, G, V], or D elements without a division, and lse [N, 1, G] of its heads.
     """
-    if division is None:
+    if division.exchange == "none":
         return decode_attend(q, k, None, slots, rows, scale)
     attend = torch.ops.ringkv.decode_attend_latent_slots
     return Attended(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))
@@ -85,5 +85,4 @@ def _shape(q: Tensor, k: Tensor, step: SlotArguments, scale: float, division: Di
     return q.new_empty(*q.shape[:3], division.values), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-LIBRARY.impl("decode_attend_latent_slots", grouped(_decode), "CompositeExplicitAutograd")
-register_fake("ringkv::decode_attend_latent_slots", grouped(_shape), lib=LIBRARY)
+register("decode_attend_latent_slots", grouped(_decode), grouped(_shape))

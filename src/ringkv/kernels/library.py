@@ -6,9 +6,11 @@ reads only live entries. The dispatcher is the registry: a CPU call runs the C++
 """
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, TypeVar, get_type_hints
 
 import torch
+from torch.library import register_fake
 
 T = TypeVar("T")
 LIBRARY = torch.library.Library("ringkv", "DEF")
@@ -38,13 +40,11 @@ LIBRARY.define(
     "prefill_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor key_up,"
     " Tensor value_up, float scale) -> (Tensor, Tensor)"
 )
-_MIXED = (
-    "(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments, Tensor(c!)[] planes,"
-    " Tensor? centers, Tensor slot, Tensor entry, Tensor live, str encoding, Tensor key_up, Tensor value_up,"
-    " float scale) -> (Tensor, Tensor)"
+LIBRARY.define(
+    "mixed_attend_expanded(Tensor q, Tensor k, Tensor(a!) keys, Tensor(b!) window, Tensor segments,"
+    " Tensor(c!)[] planes, Tensor? centers, Tensor slot, Tensor entry, Tensor live, str encoding, Tensor key_up,"
+    " Tensor value_up, float scale, int[] heads, int values, str exchange) -> (Tensor, Tensor)"
 )
-LIBRARY.define("mixed_attend_expanded" + _MIXED)
-LIBRARY.define("mixed_attend_slots" + _MIXED.replace("scale)", "scale, int[] heads, int values, str exchange)"))
 LIBRARY.define(
     "expanded_attend(Tensor q, Tensor latents, Tensor segments, Tensor key_up, Tensor value_up, float scale)"
     " -> (Tensor, Tensor)"
@@ -78,7 +78,6 @@ LIBRARY.define(
     " Tensor? ends=None) -> Tensor"
 )
 LIBRARY.define("top_logprobs(Tensor logits, Tensor tokens, Tensor scored) -> (Tensor, Tensor, Tensor)")
-LIBRARY.define("truncate(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor")
 for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"all_reduce{_suffix}(Tensor x) -> Tensor")
     LIBRARY.define(f"all_max{_suffix}(Tensor x) -> Tensor")
@@ -87,6 +86,20 @@ for _suffix in ("", "_memory"):  # of ranks that share memory
     LIBRARY.define(f"rows_to_columns{_suffix}(Tensor x, int[] widths, int width) -> Tensor")
 LIBRARY.define("connect_ranks(int descriptor, int rank, int count, int floats, float seconds) -> ()")
 LIBRARY.define("fail_rank(int rank) -> ()")
+
+
+def register(
+    name: str,
+    reference: Callable[..., Any],
+    shape: Callable[..., Any] | None = None,
+    triton: Callable[..., Any] | None = None,
+) -> None:
+    """Register an operator's torch reference, its shape function, and what runs its Triton kernels, if it has them."""
+    LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
+    if shape is not None:
+        register_fake(f"ringkv::{name}", shape, lib=LIBRARY)
+    if triton is not None and find_spec("triton"):
+        LIBRARY.impl(name, triton, "CUDA")
 
 
 def grouped(function: Callable[..., T]) -> Callable[..., T]:

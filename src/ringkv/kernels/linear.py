@@ -10,10 +10,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.formats import multiplied, unpack, unpack_gated
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 from ringkv.kernels.norm import rms_norm
 from ringkv.kernels.packing import PANEL_N
 
@@ -126,7 +125,5 @@ def _gated_shape(x: Tensor, weight: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0] * PANEL_N // 2)
 
 
-LIBRARY.impl("linear", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::linear", _shape, lib=LIBRARY)
-LIBRARY.impl("gated", gated_reference, "CompositeExplicitAutograd")
-register_fake("ringkv::gated", _gated_shape, lib=LIBRARY)
+register("linear", reference, _shape)
+register("gated", gated_reference, _gated_shape)

@@ -12,10 +12,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.hadamard import butterflies
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 
 
 def hadamard(x: Tensor, block: int, stride: int = 1) -> Tensor:
@@ -49,5 +48,4 @@ def _shape(x: Tensor, block: int, stride: int) -> Tensor:
     return x.new_empty(x.shape)
 
 
-LIBRARY.impl("hadamard", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::hadamard", _shape, lib=LIBRARY)
+register("hadamard", reference, _shape)

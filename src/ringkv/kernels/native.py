@@ -1,6 +1,6 @@
 """Our C++ operators for the CPU: from the package, or compiled once with the machine's compiler and cached on disk.
 
-Without either only speed is lost: torch runs each operator's reference or another fallback.
+Without either, or without AVX2, only speed is lost: torch runs each operator's reference or another fallback.
 """
 
 import hashlib

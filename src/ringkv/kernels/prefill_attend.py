@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ringkv.kernels.attended import Attended, empty_results, merge
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import LIBRARY, grouped, register
 from ringkv.kernels.packing import fits_tiles
 
 BLOCK = 2048  # keys scored at a time if flash attention does not support the inputs
@@ -312,9 +312,8 @@ def _cuda_sliding(
     return reference(q, k, v, staged, scale, sliding, BLOCK)
 
 
-LIBRARY.impl("prefill_attend", grouped(_two_calls), "CompositeExplicitAutograd")
+register("prefill_attend", grouped(_two_calls), empty_results)
 LIBRARY.impl("prefill_attend", grouped(_cuda), "CUDA")
-LIBRARY.impl("prefill_attend_sliding", grouped(_banded), "CompositeExplicitAutograd")
+register("prefill_attend_sliding", grouped(_banded), empty_results)
 LIBRARY.impl("prefill_attend_sliding", grouped(_cuda_sliding), "CUDA")
-for name in ("prefill_attend", "prefill_attend_sliding", "prefill_attend_tiles"):
-    register_fake(f"ringkv::{name}", empty_results, lib=LIBRARY)
+register_fake("ringkv::prefill_attend_tiles", empty_results, lib=LIBRARY)

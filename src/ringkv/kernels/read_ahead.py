@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY, is_native
+from ringkv.kernels.library import is_native, register
 
 
 def read_ahead(planes: Sequence[Tensor]) -> Tensor | None:
@@ -28,4 +28,4 @@ def reference(planes: Sequence[Tensor], fetched: Tensor) -> None:
     """Do nothing: the system reads what is touched."""
 
 
-LIBRARY.impl("read_ahead", reference, "CompositeExplicitAutograd")
+register("read_ahead", reference)

@@ -4,15 +4,13 @@ M rows, E experts, K chosen for each row. A row's bits depend on the row alone. 
 promise that: the last elements of a loop have another exponential function than the ones before.
 """
 
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.base.router import Router
-from ringkv.kernels.library import LIBRARY, grouped
+from ringkv.kernels.library import grouped, register
 
 
 class Route(NamedTuple):
@@ -71,7 +69,4 @@ def _shape(logits: Tensor, correction: Tensor | None, router: Router, gates: int
     )
 
 
-LIBRARY.impl("route", grouped(reference), "CompositeExplicitAutograd")
-if find_spec("triton"):
-    LIBRARY.impl("route", grouped(_cuda), "CUDA")
-register_fake("ringkv::route", grouped(_shape), lib=LIBRARY)
+register("route", grouped(reference), grouped(_shape), grouped(_cuda))

@@ -6,10 +6,9 @@ H key-value heads, G query heads per key-value head, D head_dim.
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from ringkv.kernels.attended import Attended
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 
 
 def add_sink_logits(attended: Attended, sinks: Tensor) -> Tensor:
@@ -34,5 +33,4 @@ def _shape(out: Tensor, lse: Tensor, sinks: Tensor) -> Tensor:
     return torch.empty_like(out, memory_format=torch.contiguous_format)
 
 
-LIBRARY.impl("add_sink_logits", reference, "CompositeExplicitAutograd")
-register_fake("ringkv::add_sink_logits", _shape, lib=LIBRARY)
+register("add_sink_logits", reference, _shape)

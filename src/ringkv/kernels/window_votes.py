@@ -6,7 +6,7 @@ H key-value heads, G query heads each, W window queries, n prompt tokens, D head
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 from ringkv.kernels.packing import fits_tiles
 
 
@@ -35,4 +35,4 @@ def _head_votes(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     return weights.sum((0, 1))
 
 
-LIBRARY.impl("window_votes", reference, "CompositeExplicitAutograd")
+register("window_votes", reference)

@@ -45,9 +45,6 @@ class ZipSlots(NamedTuple):
         return counts
 
 
-TENSORS = len(ZipSlots._fields)
-
-
 def allocate(shape: Sequence[int], width: int, sizes: ZipSizes, new: Callable[..., Tensor]) -> ZipSlots:
     """Return empty slots of a shape [..., H]. `new` makes a tensor from a shape and an optional dtype."""
 

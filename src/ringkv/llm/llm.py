@@ -21,7 +21,7 @@ from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
+from ringkv.base.withdrawn import removed
 from ringkv.engine.device_memory import free_bytes
 from ringkv.llm.open_answer import OpenAnswer
 from ringkv.llm.open_answers import OnPrefill, OpenAnswers
@@ -35,9 +35,9 @@ from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
+from ringkv.text.answers.answer_stream import AnswerStream
 from ringkv.text.chat_template import ChatMessage, ChatTemplate
 from ringkv.text.guide import Guides
-from ringkv.text.stream import TextStream
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.weights.read_ahead import read_ahead
 
@@ -73,7 +73,7 @@ class LLM:
     weights, graphs, threads and so on. Defaults depend on this machine.
     on_progress: called with the progress of downloads, loading and compilation. By default progress is shown on
     stderr; `base.progress.silent` shows nothing.
-    Several answers may be open at a time, such as a `generate` inside a `stream`. Read them all from one thread.
+    Several answers may be open at a time, such as a `generate` inside a `stream`, and in several threads.
     Raises UnknownModel, BadWeights, UnsupportedModel, DoesNotFit, and InvalidRequest for an invalid choice.
     """
 
@@ -202,16 +202,15 @@ class LLM:
         sampling = _sampling(sampling)
         request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
         return OpenAnswer(
-            request, TextStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
+            request, AnswerStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
 
 
 def _options(choices: Mapping[str, Any]) -> Options:
     known = [field.name for field in fields(Options)]
-    if removed := next((name for name in choices if name in WITHDRAWN_SETTINGS), None):
-        raise InvalidRequest(f"{removed} was removed; {WITHDRAWN_SETTINGS[removed]}", removed)
     if unknown := [name for name in choices if name not in known]:
-        raise InvalidRequest(f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}", unknown[0])
+        text = removed(unknown[0]) or f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}"
+        raise InvalidRequest(text, unknown[0])
     return replace(Options(slots=SLOTS), **choices)
 
 

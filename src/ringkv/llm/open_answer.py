@@ -7,7 +7,7 @@ from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogp
 from ringkv.base.failure import Failure, revive
 from ringkv.base.request import Request
 from ringkv.llm.result import Result, Stream, StreamPiece
-from ringkv.text.stream import TextStream
+from ringkv.text.answers.answer_stream import AnswerStream, content_of
 
 
 class OpenAnswer:
@@ -16,12 +16,12 @@ class OpenAnswer:
     stopped: a stop string was found, so the request may be cancelled. is_over: the last event has arrived.
     """
 
-    def __init__(self, request: Request, text: TextStream) -> None:
+    def __init__(self, request: Request, stream: AnswerStream) -> None:
         self.request = request
         self.result: Result | None = None
         self._failure: Failure | None = None
         self._unread: deque[StreamPiece] = deque()
-        self._stream, self._text = text, ""
+        self._stream, self._text = stream, ""
         self._tokens: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._prompt_logprobs: list[TokenLogprob] = []
@@ -38,16 +38,6 @@ class OpenAnswer:
     @property
     def is_over(self) -> bool:
         return self.result is not None or self._failure is not None
-
-    @property
-    def is_read(self) -> bool:
-        """True after all pieces were read; always False if the request failed."""
-        return self.result is not None and not self._unread
-
-    @property
-    def is_ready(self) -> bool:
-        """True if `read` would yield a piece or raise."""
-        return bool(self._unread) or self._failure is not None
 
     def read(self) -> Stream:
         """Yield the unread pieces, then raise the error that the engine reported, if any."""
@@ -74,12 +64,12 @@ class OpenAnswer:
         if event.logprob is not None:
             self._logprobs.append(event.logprob)
         ends = self.request.ends_at(event.token, len(self._tokens))
-        return self._show("" if ends else self._stream.push(event.token), event.token)
+        return self._show("" if ends else content_of(self._stream.push(event.token)), event.token)
 
     def _finish(self, event: Finished) -> StreamPiece:
         """Build the result. After a stop string the engine reports "abort", because we cancelled; the result "stop"."""
         reason = "stop" if self.stopped else event.reason
-        last = self._show("" if self.stopped else self._stream.finish())
+        last = self._show(content_of(self._stream.finish()))
         scored = tuple(self._logprobs), tuple(self._prompt_logprobs)
         self.result = Result(self._text, tuple(self._tokens), reason, event.usage, *scored)
         return StreamPiece(last.text, result=self.result)

@@ -1,13 +1,14 @@
 """OpenAnswers: the open answers of one loop.
 
-Several streams may be read in turn. A reader that has no piece runs the loop's next step; pieces of other requests
-wait in their answers.
+Several streams may be read in turn, and in several threads. A reader that has no piece runs the loop's next step;
+pieces of other requests wait in their answers.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import RLock
 
-from ringkv.base.events import Event
+from ringkv.base.events import Event, Failed
 from ringkv.llm.open_answer import OpenAnswer
 from ringkv.llm.result import Stream
 from ringkv.scheduler.loop import Loop
@@ -16,12 +17,18 @@ OnPrefill = Callable[[int, int], None]
 """Called with the number of prefilled prompt tokens and of all prompt tokens."""
 
 
+Ready = dict[str, OpenAnswer]
+"""Answers that got events since their reader last looked, by request id."""
+
+
 class OpenAnswers:
-    """Not thread-safe."""
+    """One step runs at a time. A step that is interrupted fails all open answers, because it may be half done."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self._lock = RLock()  # held while the loop runs; garbage collection may come back in the same thread
         self._open: dict[str, OpenAnswer] = {}  # by request id, until the last event or until its reader closes it
+        self._ready: dict[str, Ready] = {}  # by request id, its reader's answers that got events
         self._abandoned: list[str] = []  # request ids to cancel
         self._is_busy = False
 
@@ -30,17 +37,23 @@ class OpenAnswers:
 
         `on_prefill` is called with the progress of the first answer's prompt. Raises the error of the first that fails.
         """
+        unread, ready = len(answers), Ready()
         try:
             for answer in answers:
-                self._open[answer.request.id] = answer
-                self._run(partial(self._loop.submit, answer.request))
+                with self._lock:
+                    self._open[answer.request.id], self._ready[answer.request.id] = answer, ready
+                    self._run(partial(self._loop.submit, answer.request))
                 yield from answer.read()
-            while not all(answer.is_read for answer in answers):
-                if not any(answer.is_ready for answer in answers):
-                    assert not self._loop.idle, "an open answer's request is lost"
-                    self._run(self._loop.step)
-                    self._report(answers[0], on_prefill)
-                for answer in answers:
+            while unread:
+                with self._lock:
+                    if not ready:
+                        assert not self._loop.idle, "an open answer's request is lost"
+                        self._run(self._loop.step)
+                        self._report(answers[0], on_prefill)
+                    got = [*ready.values()]
+                    ready.clear()
+                    unread -= sum(answer.is_over for answer in got)
+                for answer in got:
                     yield from answer.read()
         finally:
             self._abandon(answers)
@@ -52,28 +65,48 @@ class OpenAnswers:
             self._deliver(verb())
             while self._abandoned:
                 self._loop.cancel(self._abandoned.pop())
+        except BaseException as error:
+            self._fail(error)
+            raise
         finally:
             self._is_busy = False
 
+    def _fail(self, error: BaseException) -> None:
+        """Fail all open answers. Their requests are cancelled in the next call of the loop."""
+        text = f"a step was interrupted by {type(error).__name__}; send the request again"
+        for name in [*self._open]:
+            self._take(Failed(name, "RequestFailed", text))
+            self._abandoned.append(name)
+
+    def _take(self, event: Event) -> OpenAnswer | None:
+        """Give an event to its answer, and return the answer; None if it is not open."""
+        name = event.request_id
+        if (answer := self._open.get(name)) is not None:
+            answer.take(event, self._loop.scheduler.usage(name))
+            self._ready[name][name] = answer
+            if answer.is_over:
+                self._close(name)
+        return answer
+
+    def _close(self, name: str) -> bool:
+        """Return whether the answer was open."""
+        return self._open.pop(name, None) is not None and self._ready.pop(name, None) is not None
+
     def _deliver(self, events: Sequence[Event]) -> None:
         for event in events:
-            name = event.request_id
-            if (answer := self._open.get(name)) is None:
-                continue
-            answer.take(event, self._loop.usage(name))
-            if answer.is_over:
-                self._open.pop(name, None)
-            elif answer.stopped:
-                self._deliver(self._loop.cancel(name))
+            answer = self._take(event)
+            if answer is not None and answer.stopped and not answer.is_over:
+                self._deliver(self._loop.cancel(event.request_id))
 
     def _abandon(self, answers: Sequence[OpenAnswer]) -> None:
         """Cancel what is unfinished, after the running call: garbage collection may close a generator during one."""
-        self._abandoned += [name for answer in answers if self._open.pop(name := answer.request.id, None)]
-        if not self._is_busy:
-            self._run(lambda: [])
+        with self._lock:
+            self._abandoned += [answer.request.id for answer in answers if self._close(answer.request.id)]
+            if not self._is_busy:
+                self._run(lambda: [])
 
     def _report(self, answer: OpenAnswer, on_prefill: OnPrefill | None) -> None:
         """Report the prompt's progress, until its first token arrives."""
-        done = self._loop.prefilled(answer.request.id)
+        done = self._loop.scheduler.prefilled(answer.request.id)
         if on_prefill is not None and done and not answer.has_begun:
             on_prefill(done, len(answer.request.tokens))

@@ -21,7 +21,7 @@ GLOBAL, LOCAL = "global", "local"
 SHARED = "-shared"  # ends the name of a kind of layer that reads an earlier layer's cache
 
 
-class Place(NamedTuple):
+class CachePlace(NamedTuple):
     """Where a layer's cache is: the group, its row in the group's planes, and which of the group's readers it is."""
 
     group: int
@@ -80,10 +80,6 @@ class ModelConfig:
     @property
     def num_layers(self) -> int:
         return len(self.kinds)
-
-    def layer(self, kind: str) -> Layer:
-        """Describe the layers of a kind."""
-        return self.layers[kind]
 
     def of_rank(self, rank: Rank, exchange: Exchange, parallel: AttentionParallel = "heads") -> Self:
         """Return the configuration of a rank. Raises InvalidRequest if the model cannot be divided like this."""
@@ -149,13 +145,13 @@ class ModelConfig:
         return in_formats(tuple(ordered), self.slots, self.num_layers)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[CachePlace, ...]:
         """Where each layer's cache is."""
         rows, readers = places(self.groups), Counter[int]()
         caches = []
         for source in self.kv_source:
             group, row = rows[source]
-            caches.append(Place(group, row, readers[group]))
+            caches.append(CachePlace(group, row, readers[group]))
             readers[group] += 1
         return tuple(caches)
 
@@ -164,15 +160,24 @@ class ModelConfig:
         """Name in the checkpoint of the module that has the layers."""
         return f"{self.prefix}{self.body}"
 
+    @property
+    def embedding_name(self) -> str:
+        return f"{self.at}.embed_tokens.weight"
+
+    @property
+    def head_name(self) -> str:
+        """Name in the checkpoint of the vocabulary projection, which a tied model lacks."""
+        return f"{self.prefix}lm_head.weight"
+
     def shared_weights(self) -> Declared:
         """Weights that exist once: embedding, final norm and, unless tied, the vocabulary projection."""
         weights = {
-            "embed": self._table(f"{self.at}.embed_tokens.weight"),
+            "embed": self._table(self.embedding_name),
             "final_norm": vector(f"{self.at}.norm.weight", self.hidden_size),
             **(self.per_layer_inputs.weights(self.at) if self.per_layer_inputs else {}),
             **(self.streams.weights(self.at) if self.streams else {}),
         }
-        return weights if self.tied_embeddings else weights | {"head": self._table(f"{self.prefix}lm_head.weight")}
+        return weights if self.tied_embeddings else weights | {"head": self._table(self.head_name)}
 
     def layer_weights(self, index: int) -> Declared:
         return self.layers[self.kinds[index]].weights(f"{self.at}.layers.{index}")
@@ -189,7 +194,7 @@ class ModelConfig:
 
         Old checkpoints contain derived buffers; some store a tied matrix twice.
         """
-        tied = (f"{self.prefix}lm_head.weight",) if self.tied_embeddings else ()
+        tied = (self.head_name,) if self.tied_embeddings else ()
         return ("*rotary_emb.inv_freq", *tied, *self.unused)
 
     def _table(self, name: str) -> Weight:

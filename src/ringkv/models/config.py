@@ -1,5 +1,6 @@
 """config: reads config.json into the configuration of its model's family. No torch."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ringkv.models.families.registry import FAMILIES
 from ringkv.models.fields import Raw, texts
 from ringkv.models.layer import RopeConfig
 from ringkv.models.rotatable import refuse_online
+from ringkv.models.stored_head import has_head
 
 LONGEST = 100  # characters of a name that are compared
 
@@ -20,13 +22,18 @@ __all__ = ["ModelConfig", "RopeConfig", "load_config", "parse_config"]
 def load_config(directory: Path) -> ModelConfig:
     """Read config.json, and generation_config.json if there is one, of a directory in Hugging Face layout.
 
+    A model whose files have a vocabulary projection that differs from the embedding is not tied, whatever config.json
+    says.
+
     Raises UnknownModel (no config.json), BadWeights (not JSON, or incomplete), UnsupportedModel.
     """
     path = directory / "config.json"
     if not path.is_file():
         raise UnknownModel(f"{directory} has no config.json; give a directory in Hugging Face layout")
     generation = directory / "generation_config.json"
-    return parse_config(read_object(path), read_object(generation) if generation.is_file() else {})
+    config = parse_config(read_object(path), read_object(generation) if generation.is_file() else {})
+    tied = config.tied_embeddings and not has_head(directory, config.embedding_name, config.head_name)
+    return replace(config, tied_embeddings=tied)
 
 
 def parse_config(raw: Raw, generation: Raw | None = None) -> ModelConfig:

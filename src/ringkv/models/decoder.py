@@ -15,7 +15,7 @@ from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
 from ringkv.models.altup import AltUpLayer
 from ringkv.models.altup_blocks import altup_transform, narrowed, widened
-from ringkv.models.base import ModelConfig, Place
+from ringkv.models.base import CachePlace, ModelConfig
 from ringkv.models.blocks import Attend, NamedWeights, transform
 from ringkv.models.layer import Layer
 from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
@@ -34,7 +34,7 @@ class Decoder:
         self.config, self.dtype = config, dtype
         self.groups: tuple[LayerGroup, ...] = config.groups
         self.kinds: tuple[str, ...] = config.variants
-        self.places: tuple[Place, ...] = config.places
+        self.places: tuple[CachePlace, ...] = config.places
         variants = zip(self.kinds, config.kinds, strict=True)
         self.layers = {variant: config.computed(kind) for variant, kind in dict.fromkeys(variants)}
         self._ropes = {kind: _frequencies(layer, device) for kind, layer in self.layers.items()}

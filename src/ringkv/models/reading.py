@@ -117,7 +117,7 @@ def common(
         "num_kv_heads": count(raw, "num_key_value_heads", kv_heads or heads),
         "head_dim": count(raw, "head_dim", head_dim or hidden // heads),
         "norm": Norm(decimal(raw, "rms_norm_eps", 1e-6), offset),
-        "context": count(raw, "max_position_embeddings"),
+        "context": _context(raw),
         "tied_embeddings": flag(raw, "tie_word_embeddings"),
         "eos_ids": ids((raw, "eos_token_id"), (generation, "eos_token_id")),
         "bos_id": next(iter(ids((raw, "bos_token_id"), (generation, "bos_token_id"))), None),
@@ -125,6 +125,19 @@ def common(
     }
     _check_shapes(fields)
     return fields
+
+
+def _context(raw: Raw) -> int:
+    """Return the longest context. YaRN's is the original times the factor, whatever max_position_embeddings says.
+
+    Model cards have users add YaRN to config.json, and leave max_position_embeddings as it was.
+    """
+    given = table(raw, "rope_parameters") or table(raw, "rope_scaling")
+    longest = count(raw, "max_position_embeddings")
+    for rope in (given, *(value for value in given.values() if isinstance(value, dict))):
+        if "yarn" in (rope.get("rope_type"), rope.get("type")):
+            longest = max(longest, int(count(rope, ORIGINAL, count(raw, ORIGINAL, 1)) * decimal(rope, "factor", 1.0)))
+    return longest
 
 
 def attention(fields: Fields, **more: Any) -> Attention:

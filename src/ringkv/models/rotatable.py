@@ -8,7 +8,7 @@ from ringkv.models.online import NONE, rotating
 
 def refuse_unrotatable(config: ModelConfig) -> None:
     """Raise UnsupportedModel, naming what is in the way, unless rotated weights give the model the same logits."""
-    layers = [config.layer(kind) for kind in sorted(set(config.kinds))]
+    layers = [config.layers[kind] for kind in sorted(config.layers)]
     faults = [fault for layer in layers if (fault := _fault(layer))]
     if config.per_layer_inputs or config.streams:
         faults.append("per-layer inputs")
@@ -40,13 +40,12 @@ def refuse_online(config: ModelConfig) -> None:
     if online == NONE:
         return
     refuse_unrotatable(config)
-    for layer in (rotating(config.layer(kind), online) for kind in set(config.kinds)):
+    for layer in (rotating(layer, online) for layer in config.layers.values()):
         assert isinstance(layer.attention, Attention)
         assert isinstance(layer.feed_forward, FeedForward)
-        _check_divides("down_proj", layer.feed_forward.intermediate, online.down)
-        _check_divides("o_proj", layer.attention.heads, online.heads)
-
-
-def _check_divides(name: str, size: int, block: int) -> None:
-    if size % block:
-        raise BadWeights(f"config.json rotates {block} inputs of {name}, which do not divide {size}; rotate it again")
+        down, heads = layer.feed_forward.intermediate, layer.attention.heads
+        for name, size, block in (("down_proj", down, online.down), ("o_proj", heads, online.heads)):
+            if size % block:
+                raise BadWeights(
+                    f"config.json rotates {block} inputs of {name}, which do not divide {size}; rotate it again"
+                )

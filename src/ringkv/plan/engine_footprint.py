@@ -10,7 +10,7 @@ from ringkv.base.kv import BLOCK
 from ringkv.models.config import ModelConfig
 from ringkv.plan.footprint import (
     Footprint,
-    Staged,
+    StagedPrompts,
     host_bytes,
     item_bytes,
     sampler_bytes,
@@ -38,7 +38,7 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
     shape = _largest_rank(config, engine)
     slots, token = shape.with_slots(engine.slot_format), token_bytes(shape, engine.dtype)
     compacts = engine.prefill_workspace > 0
-    staged = Staged(engine.staged_entries, engine.lanes, engine.chunk, engine.kv.window, compacts)
+    staged = StagedPrompts(engine.staged_entries, engine.lanes, engine.chunk, engine.kv.window, compacts)
     stored = engine.dtype if engine.weights == "bf16" else stored_as(engine.model_dir, engine.weights)
     need = Footprint(
         slot=slot_bytes(slots, engine.capacity, engine.dtype),

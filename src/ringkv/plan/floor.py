@@ -23,7 +23,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Cost:
+class LeastWork:
     """The least bytes to move and operations to compute."""
 
     bytes: float
@@ -33,23 +33,23 @@ class Cost:
         return max(self.bytes / rates.bandwidth, self.operations / rates.matrix)
 
 
-def step(config: ModelConfig, slots: int, live: float, entry_bytes: int, weights: str = "bfloat16") -> Cost:
+def step(config: ModelConfig, slots: int, live: float, entry_bytes: int, weights: str = "bfloat16") -> LeastWork:
     """The cost of a decode step, which reads every weight once and `live` entries of each slot.
 
     One embedding row per slot is too little to count. A tied embedding is read in full as the projection. Of a mixture
     of experts those are read that `slots` tokens choose, if all experts are equally likely.
     """
     multiplied = active_weights(config) + head_weights(config)
-    return Cost(
+    return LeastWork(
         bytes=weight_bytes(config, weights, slots) + slots * live * entry_bytes,
         operations=slots * (2 * multiplied + attention(config) * live),
     )
 
 
-def prefill(config: ModelConfig, tokens: int, entry_bytes: int, weights: str = "bfloat16") -> Cost:
+def prefill(config: ModelConfig, tokens: int, entry_bytes: int, weights: str = "bfloat16") -> LeastWork:
     """The cost of one prompt: weights read once, entries written, causal attention, logits of the last token only."""
     pairs = tokens * (tokens + 1) / 2  # a query attends to itself and to all tokens before it
-    return Cost(
+    return LeastWork(
         bytes=weight_bytes(config, weights, tokens) + tokens * entry_bytes,
         operations=2 * (active_weights(config) * tokens + head_weights(config)) + attention(config) * pairs,
     )

@@ -68,7 +68,7 @@ def token_bytes(shape: Shape, dtype: str, ranks: int = 1) -> int:
     return sum(len(group.layers) * group.spec.on_rank(ranks).bytes(item) for group in shape.groups)
 
 
-class Staged(NamedTuple):
+class StagedPrompts(NamedTuple):
     """What an engine stages. tokens: of all lanes. window: last queries of each lane.
 
     compacts: whether a prompt may be longer than its lane.
@@ -81,7 +81,7 @@ class Staged(NamedTuple):
     compacts: bool = False
 
 
-def staging_bytes(shape: Shape, staged: Staged, dtype: str, ranks: int = 1) -> int:
+def staging_bytes(shape: Shape, staged: StagedPrompts, dtype: str, ranks: int = 1) -> int:
     """Bytes of staging on one rank: keys and values (see `LayerGroup.staged_entries`), queries, and places."""
     item, groups = item_bytes(dtype), [group.on_rank(ranks) for group in shape.groups]
     entries = [(group, group.staged_entries(staged.tokens, staged.lanes, staged.chunk)) for group in groups]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ringkv.base.kv import KVChoice
 from ringkv.plan.footprint import (
     Footprint,
-    Staged,
+    StagedPrompts,
     bits_of,
     distinct_share,
     sampler_bytes,
@@ -56,7 +56,7 @@ PAPER_MODEL, PAPER_RANKS = "deepseek-r1", 16
 
 
 @dataclass(frozen=True)
-class Machine:
+class RankMachine:
     """Ranks with equal memory. stored: the format of weights; None is the published one."""
 
     ranks: int
@@ -85,7 +85,7 @@ class DividedSlots:
     caches: tuple[CacheSlots, CacheSlots]
 
 
-def divided_slots(shape: Shape, machine: Machine, dtype: str = "bfloat16") -> tuple[DividedSlots, ...]:
+def divided_slots(shape: Shape, machine: RankMachine, dtype: str = "bfloat16") -> tuple[DividedSlots, ...]:
     """Return the slots for each context of the paper that the model has, full and a quarter of it.
 
     There are none unless several ranks can divide the slots of the model.
@@ -94,10 +94,10 @@ def divided_slots(shape: Shape, machine: Machine, dtype: str = "bfloat16") -> tu
     return tuple(_divided(shape, machine, tokens, dtype) for tokens in contexts if tokens <= shape.context)
 
 
-def _divided(shape: Shape, machine: Machine, tokens: int, dtype: str) -> DividedSlots:
+def _divided(shape: Shape, machine: RankMachine, tokens: int, dtype: str) -> DividedSlots:
     ranks = machine.ranks
     weights = weight_bytes(shape, machine.stored or shape.native, ranks)
-    staged = Staged(tokens, lanes=1, chunk=1, window=KVChoice().window)
+    staged = StagedPrompts(tokens, lanes=1, chunk=1, window=KVChoice().window)
     staging, sampler = staging_bytes(shape, staged, dtype, ranks), sampler_bytes(shape.vocab)
     is_papers = shape.name == PAPER_MODEL and ranks == PAPER_RANKS
 

@@ -17,7 +17,7 @@ from ringkv.plan.engine_footprint import reserve_on
 from ringkv.plan.footprint import (
     SERVED,
     Footprint,
-    Staged,
+    StagedPrompts,
     file_bytes,
     host_bytes,
     read_bytes,
@@ -32,7 +32,7 @@ from ringkv.plan.footprint import (
 from ringkv.plan.kv_settings import SlotSettings
 from ringkv.plan.options import Options
 from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, in_chunks, prefill_workspace
-from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, Machine, divided_slots, expert_costs
+from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, RankMachine, divided_slots, expert_costs
 from ringkv.plan.shapes import Shape, known
 from ringkv.plan.slot_format import slot_format, with_residents
 from ringkv.plan.stored_bits import of_gguf_types, stored_as
@@ -56,21 +56,22 @@ class PlanRequest(Options):
     reserve: str | int | None = None
 
 
-class Sizes(NamedTuple):
+@dataclass(frozen=True)
+class PlanSizes:
     """What a request asks for, with what it leaves open filled in."""
 
     tokens: int
-    prompt: int
+    prompt_tokens: int
     lanes: int
     chunk: int
-    ranks: int
+    tensor_parallel: int
     dtype: str
     memory: int | None
     bandwidth: int | None
     reserve: int
 
     @classmethod
-    def of(cls, shape: Shape, request: PlanRequest) -> "Sizes":
+    def of(cls, shape: Shape, request: PlanRequest) -> "PlanSizes":
         """Raises `InvalidRequest` for a field that is out of range for the shape."""
         tokens = at_least(1, "tokens", request.tokens, shape.context, shape.context, f"the context of {shape.name}")
         prompt = at_least(1, "prompt_tokens", request.prompt_tokens, tokens, tokens, "the longest request")
@@ -108,36 +109,29 @@ class CachePlan:
     tokens_per_second: float | None  # of all slots together, at that floor
 
 
-class Cache(NamedTuple):
+class PlannedCache(NamedTuple):
     """A full or a compressed cache. entries: of a slot of `shape`. read: those that a step reads, if in pages."""
 
     name: str
     shape: Shape
     entries: int
     read: int
-    staged: Staged
+    staged: StagedPrompts
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(PlanSizes):
     model: str
     parameters: int
-    dtype: str
     kv_format: str
     weights_dtype: str
-    tensor_parallel: int
     attention_parallel: AttentionParallel
-    tokens: int
-    prompt_tokens: int
     staged_tokens: int  # of one prompt at most
-    lanes: int
-    memory: int | None
     token_bytes: int  # of a staged token
     window_layers: int  # layers with a sliding window
     window_bytes: int  # per slot, of these layers; the same in both caches
     weight_bytes: int
     served_bytes: Mapping[str, int]  # of the weights as `ringkv serve --weights` can hold them
-    reserve: int
     staging_bytes: int
     sampler_bytes: int  # per slot
     rows: tuple[CachePlan, ...]
@@ -171,8 +165,8 @@ def _of_gguf(path: Path) -> Shape:
 
 def report(shape: Shape, request: PlanRequest) -> Report:
     """Plan a shape. Raises `InvalidRequest` for a field that is out of range for it."""
-    sizes = Sizes.of(shape, request)
-    ranks, dtype = sizes.ranks, sizes.dtype
+    sizes = PlanSizes.of(shape, request)
+    ranks, dtype = sizes.tensor_parallel, sizes.dtype
     parallel = attention_parallel(request.attention_parallel, shape.has_latents, ranks)
     if parallel == "slots" and not shape.has_latents:
         raise InvalidRequest(
@@ -183,7 +177,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     stored = _stored(shape, weights_dtype)
     weights, sampler = weight_bytes(shape, stored, ranks), sampler_bytes(shape.vocab)
 
-    def row(cache: Cache) -> CachePlan:
+    def row(cache: PlannedCache) -> CachePlan:
         size = cache.entries, dtype, ranks
         need = Footprint(
             slot=slot_bytes(cache.shape, *size),
@@ -212,29 +206,23 @@ def report(shape: Shape, request: PlanRequest) -> Report:
             tokens_per_second=shown / seconds if seconds else None,
         )
 
-    kv = choose_kv(request, sizes.prompt, shape.context)
+    kv = choose_kv(request, sizes.prompt_tokens, shape.context)
     full, compressed = _full(shape, request, kv, sizes), _compressed(shape, request, kv, sizes)
     rows = row(full), row(compressed)
-    machine = sizes.memory and Machine(ranks, sizes.memory, sizes.reserve, stored)
+    machine = sizes.memory and RankMachine(ranks, sizes.memory, sizes.reserve, stored)
     return Report(
+        **vars(sizes),
         model=shape.name,
         parameters=shape.parameters,
-        dtype=dtype,
         kv_format=request.kv_format or "plain",
         weights_dtype=weights_dtype,
-        tensor_parallel=ranks,
         attention_parallel=parallel,
-        tokens=sizes.tokens,
-        prompt_tokens=sizes.prompt,
         staged_tokens=compressed.staged.tokens // sizes.lanes,
-        lanes=sizes.lanes,
-        memory=sizes.memory,
         token_bytes=token_bytes(shape, dtype, ranks),
         window_layers=sum(len(group.layers) for group in shape.groups if group.window is not None),
         window_bytes=window_bytes(shape, dtype, ranks),
         weight_bytes=weights,
         served_bytes={name: weight_bytes(shape, _stored(shape, name), ranks) for name in SERVED},
-        reserve=sizes.reserve,
         staging_bytes=staging_bytes(shape, compressed.staged, dtype, ranks),
         sampler_bytes=sampler,
         rows=rows,
@@ -243,35 +231,35 @@ def report(shape: Shape, request: PlanRequest) -> Report:
     )
 
 
-def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that keeps every token."""
     settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
     kv = replace(kv, policy="full", heads="equal")
-    slots = slot_format(shape, settings, kv, Start(ranks=sizes.ranks))
-    return Cache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
+    slots = slot_format(shape, settings, kv, Start(ranks=sizes.tensor_parallel))
+    return PlannedCache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))
 
 
-def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: Sizes) -> Cache:
+def _compressed(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that was started with the requested settings."""
     device = request.device or "cpu"
-    slots = slot_format(shape, request, kv, Start(0, sizes.ranks, device, request.kv_tier))
+    slots = slot_format(shape, request, kv, Start(0, sizes.tensor_parallel, device, request.kv_tier))
     staged = _staged(shape, kv, sizes, request.prefill_workspace)
     if slots.pages:
-        output = sizes.tokens - sizes.prompt
+        output = sizes.tokens - sizes.prompt_tokens
         entries = min(shape.context, staged.tokens // sizes.lanes + output)  # the prompt in whole chunks
         entries = whole_pages(entries, slots.pages.size)
     else:
         entries = sizes.tokens if kv.policy == "full" else min(kv.budget or 0, sizes.tokens)
     slots = with_residents(slots, request.kv_tier, device, kv, entries)
     name, page = (kv.policy, slots.pages.size) if slots.pages else ("compressed", 0)
-    return Cache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
+    return PlannedCache(name, shape.with_slots(slots), entries, entries_read(kv, entries, page), staged)
 
 
-def _staged(shape: Shape, kv: KVChoice, sizes: Sizes, workspace: int | None) -> Staged:
+def _staged(shape: Shape, kv: KVChoice, sizes: PlanSizes, workspace: int | None) -> StagedPrompts:
     """Return what a server stages of the longest prompts, without room for short ones beside them."""
-    chunk, longest = in_chunks(sizes.prompt, shape.context, sizes.chunk, workspace)
+    chunk, longest = in_chunks(sizes.prompt_tokens, shape.context, sizes.chunk, workspace)
     size = prefill_workspace(workspace, shape.groups, kv, longest, chunk)
-    return Staged(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
+    return StagedPrompts(sizes.lanes * (size or longest), sizes.lanes, chunk, kv.window, size > 0)
 
 
 def _stored(shape: Shape, weights: str) -> str:

@@ -5,10 +5,8 @@ from typing import get_args
 from ringkv.base.cache_spec import (
     IN_HOST_MEMORY,
     SKIPPED,
-    Everything,
-    Pages,
+    PageFormat,
     PlaneFormat,
-    Ragged,
     Reading,
     SlotFormat,
 )
@@ -41,7 +39,7 @@ def slot_format(model: Caches, settings: SlotSettings, kv: KVChoice, start: Star
 def _reading(settings: SlotSettings, kv: KVChoice) -> Reading:
     if kv.reads_pages:
         return _pages(settings)
-    return Ragged() if kv.heads != "equal" else Everything()
+    return "ragged" if kv.heads != "equal" else "everything"
 
 
 def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoice, capacity: int) -> SlotFormat:
@@ -63,8 +61,8 @@ def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
             )
 
 
-def _pages(settings: SlotSettings) -> Pages:
+def _pages(settings: SlotSettings) -> PageFormat:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")
-    return Pages(size, on_disk=settings.kv_tier not in IN_MEMORY)
+    return PageFormat(size, on_disk=settings.kv_tier not in IN_MEMORY)

@@ -4,18 +4,16 @@
 they take: 10 bits a weight if some groups have minimums, and 9 if none have.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ringkv.base.config import Weights
 from ringkv.base.json_file import read_object
+from ringkv.base.safetensors_header import header
 from ringkv.plan.footprint import GROUPS_OF_BYTES, GROUPS_WITH_MINIMUMS
 from ringkv.weights.files import BYTE_GROUPS, GROUPS, INDEX
 from ringkv.weights.group_layout import INT4, INT8, LEAST
-
-LONGEST_HEADER = 100 << 20  # as safetensors has it
 
 
 def stored_as(folder: Path, weights: Weights) -> str:
@@ -23,7 +21,7 @@ def stored_as(folder: Path, weights: Weights) -> str:
     if weights != "int8":
         return weights
     if (folder / BYTE_GROUPS).is_file() and not (folder / INDEX).is_file():
-        ends = {name.rpartition(".")[2] for name in _names(folder / BYTE_GROUPS)}
+        ends = {name.rpartition(".")[2] for name in header(folder / BYTE_GROUPS)}
         has_minimums = bool(ends & LEAST.keys()) or (folder / GROUPS).is_file()
         return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
     config = folder / "config.json"
@@ -71,20 +69,6 @@ _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
     """Return the weights' schemes of compressed-tensors' groups of modules."""
-    schemes = (
-        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-        if isinstance(groups, dict)
-        else []
-    )
+    each = groups.values() if isinstance(groups, dict) else ()
+    schemes = (group.get("weights") for group in each if isinstance(group, dict))
     return [scheme for scheme in schemes if isinstance(scheme, dict)]
-
-
-def _names(path: Path) -> list[str]:
-    """Return the names in a safetensors file; none if it is corrupt, which loading it reports."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
-        except ValueError:
-            header = {}
-    return list(header) if isinstance(header, dict) else []

@@ -1,4 +1,4 @@
 """Several processes behind one engine.
 
-Others import `build` and `node`.
+Others import `build`, `node` and `packets`.
 """

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, Step
+from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, StepTokens
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -43,9 +43,8 @@ class RankedEngine:
         self._engine.admit(request)
 
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
-        with self._everywhere(
-            messages.Begin(request, lane, None if entries is None else (entries.start, entries.stop))
-        ):
+        span = None if entries is None else (entries.start, entries.stop)
+        with self._everywhere(messages.Begin(request, lane, span)):
             return self._engine.begin(request, lane, entries)
 
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
@@ -89,7 +88,7 @@ class RankedEngine:
         if not self._group.is_local:
             raise InvalidRequest("requests of several machines cannot be moved; use ranks of one machine", "nnodes")
 
-    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> Step:
+    def sample(self, forced: Mapping[int, int] | None = None, allowed: Mapping[int, bytes] | None = None) -> StepTokens:
         with self._everywhere(messages.Sample(forced or {}, allowed or {})):
             return self._engine.sample(forced, allowed)
 

@@ -22,7 +22,7 @@ from ringkv.machine.exit_status import described
 from ringkv.ranks import placement, rendezvous
 from ringkv.ranks.follower import main
 from ringkv.ranks.messages import ANY_SIZE, CODEC, Built, RankMessage, Stop, link_of
-from ringkv.wire.handshake import Hello, Refused, admit, key
+from ringkv.wire.handshake import Hello, OtherConfiguration, admit, key
 from ringkv.wire.link import InvalidMessage, Link, LinkClosed
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def accepted(config: EngineConfig, tell: Progress) -> Iterator[Member]:
             tell(0, 0, f"waiting for {len(awaited)} ranks at {config.nodes.address}:{config.nodes.port + 1}")
             try:
                 link, hello = admit(listener.accept()[0], secret, refusal, link_of, "a process that connected")
-            except Refused as error:
+            except OtherConfiguration as error:
                 if error.hello.rank in awaited:
                     raise InvalidRequest(error.reason, "node_rank") from error
                 continue

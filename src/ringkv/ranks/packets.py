@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringkv.base.cache_spec import LayerGroup
+from ringkv.base.cache_spec import LayerGroup, SlotPart
 from ringkv.base.config import EngineConfig
 from ringkv.base.ranks import Rank
 from ringkv.models.config import load_config
@@ -78,7 +78,12 @@ class PacketParts:
             first = stop
 
     def _shapes(self, live: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield L, H and the bytes of a layer and head, of each tensor that `cache.body.CacheRow.export` writes."""
-        for group, count in zip(self.groups, live, strict=True):
-            for _, layers, heads, size in group.parts(self.capacity, count, self.item):
-                yield layers, heads, size
+        """Yield L, H and the bytes of a layer and head of each tensor."""
+        for _, (_, layers, heads, size) in self.each(live):
+            yield layers, heads, size
+
+    def each(self, live: Sequence[int]) -> Iterator[tuple[int, SlotPart]]:
+        """Yield each tensor that `cache.body.CacheRow.export` writes, with the index of its group."""
+        for index, (group, count) in enumerate(zip(self.groups, live, strict=True)):
+            for part in group.parts(self.capacity, count, self.item):
+                yield index, part

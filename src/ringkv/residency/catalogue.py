@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -41,6 +41,7 @@ class CatalogueModel:
     sha256: str  # of the GGUF
     converted_bytes: int  # of its directory in Hugging Face layout, approximate
     parts: tuple[WheelPart, ...]
+    sampling: Mapping[str, float] = field(default_factory=dict)  # as in generation_config.json
 
     @property
     def download_bytes(self) -> int:

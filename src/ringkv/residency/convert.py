@@ -9,7 +9,9 @@ import hashlib
 import logging
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ringkv.base.errors import BadCache, BadWeights
@@ -23,7 +25,7 @@ from ringkv.weights.gguf.split import part_paths
 if TYPE_CHECKING:
     from ringkv.weights.gguf.file import GGUF
 
-FORMAT = 4  # raise it if conversion writes something else, so that old copies are not used
+FORMAT = 5  # raise it if conversion writes something else, so that old copies are not used
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +52,12 @@ def is_converted(target: Path, progress: Progress = silent) -> bool:
     return fault is None
 
 
-def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
+def convert(
+    gguf_path: Path, target: Path, progress: Progress = silent, sampling: Mapping[str, float] = MappingProxyType({})
+) -> Path:
     """Convert into `target` unless `is_converted`, and return it. A failure or an interruption leaves no new files.
+
+    sampling: is added to generation_config.json.
 
     Raises BadWeights (truncated or corrupt file), UnsupportedModel, PullFailed (too little disk space), BadCache.
     """
@@ -59,11 +65,11 @@ def convert(gguf_path: Path, target: Path, progress: Progress = silent) -> Path:
         return target
     with locked(target, progress):
         if not is_converted(target, progress):
-            _convert(gguf_path, target, progress)
+            _convert(gguf_path, target, progress, sampling)
     return target
 
 
-def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
+def _convert(gguf_path: Path, target: Path, progress: Progress, sampling: Mapping[str, float]) -> None:
     # Imported here because they load numpy and tokenizers, which is not needed if the conversion exists.
     from ringkv.text.gguf_tokenizer import write_tokenizer
     from ringkv.weights.gguf import convert as weights
@@ -82,7 +88,7 @@ def _convert(gguf_path: Path, target: Path, progress: Progress) -> None:
         weights.write_weights(gguf, partial, progress)
         weights.write_groups(gguf, partial)
         progress(0, 0, "writing the tokenizer")
-        write_tokenizer(gguf_path, partial)
+        write_tokenizer(gguf_path, partial, sampling)
         progress(0, 0, "computing checksums")
         seal(partial)
         stamp(partial)

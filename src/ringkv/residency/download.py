@@ -18,14 +18,14 @@ TIMEOUT_S = 60.0
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-class Refused(Exception):
+class CredentialsNeeded(Exception):
     """The server requires credentials or its certificate is not trusted; pip may be configured for both."""
 
 
 def download(url: str, path: Path, size: int, on_size: Callable[[int], None], pause_s: float = 1.0) -> None:
     """Download the missing bytes of `path`, up to `size`; `on_size` is called with its size as it grows.
 
-    Raises Refused, or PullFailed if the network fails `ATTEMPTS` times in a row; the bytes so far are kept.
+    Raises CredentialsNeeded, or PullFailed if the network fails `ATTEMPTS` times in a row; the bytes so far are kept.
     """
     failures = 0
     while (before := _size(path)) != size:
@@ -36,7 +36,7 @@ def download(url: str, path: Path, size: int, on_size: Callable[[int], None], pa
             reason = f"it ended after {_size(path)} of {size} bytes"
         except (OSError, HTTPException) as error:
             if _is_refusal(error):
-                raise Refused(str(error)) from error
+                raise CredentialsNeeded(str(error)) from error
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         failures = 0 if before < _size(path) <= size else failures + 1
         if failures == ATTEMPTS:

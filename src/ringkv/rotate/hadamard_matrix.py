@@ -1,7 +1,7 @@
 """hadamard_matrix: Hadamard matrices, n x n of 1 and -1 with orthogonal rows, constructed on demand.
 
-Orders that are not powers of two come from Paley's constructions (1933) over a prime field, or from `goethals_seidel`.
-Products with Sylvester's matrices give their multiples by powers of two.
+Orders that are not powers of two come from Paley's constructions (1933) over a prime field. Products with Sylvester's
+matrices give their multiples by powers of two.
 """
 
 from functools import cache
@@ -10,8 +10,6 @@ from math import isqrt
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-
-from ringkv.rotate import goethals_seidel
 
 LARGEST = 512  # order of a matrix that is not a product
 
@@ -39,7 +37,7 @@ def _core(order: int) -> Tensor | None:
     if _is_prime(order - 1):
         return _paley(order - 1)
     half = order // 2 - 1
-    return _second_paley(half) if half % 4 == 1 and _is_prime(half) else goethals_seidel.matrix(order // 4)
+    return _second_paley(half) if half % 4 == 1 and _is_prime(half) else None
 
 
 def _is_prime(number: int) -> bool:

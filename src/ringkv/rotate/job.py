@@ -30,7 +30,7 @@ from ringkv.rotate.fold import rotated_layer, without_gains
 from ringkv.rotate.grid import Grid, Rounded
 from ringkv.rotate.orthogonal import Orthogonal
 from ringkv.rotate.tensors import quantised, stored
-from ringkv.weights.checkpoint import Checkpoint, open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 
 ROWS = 4096  # of a table that are rotated at a time
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -56,7 +56,7 @@ class Job:
         if (raw.get("quantization_config") or {}).get("quant_method") == METHOD:
             raise InvalidRequest(f"{source} is rotated; give the checkpoint that it was made from")
         refuse_unrotatable(config)
-        checkpoint = open_checkpoint(source)
+        checkpoint = Checkpoint(source)
         checkpoint.check(config.tensors, config.ignored)
         rotated = replace(config, tied_embeddings=False, online=_online(config))
         dtype = DTYPES.get(str(raw.get("dtype") or raw.get("torch_dtype")), torch.bfloat16)
@@ -133,7 +133,7 @@ class Job:
 def _online(config: ModelConfig) -> OnlineRotations:
     """Return the largest rotations that suit every layer."""
     sizes: list[tuple[int, int]] = []
-    for layer in (config.layer(kind) for kind in set(config.kinds)):
+    for layer in config.layers.values():
         assert isinstance(layer.attention, Attention)
         assert isinstance(layer.feed_forward, FeedForward)
         sizes.append((layer.feed_forward.intermediate, layer.attention.heads))

@@ -36,7 +36,7 @@ class Parts:
         if not path.is_file() or read_object(path) != job:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            _written(path, lambda to: _write_json(to, job))
+            _written(path, lambda to: to.write_text(json.dumps(job), encoding="utf-8"))
 
     def path(self, part: int) -> Path:
         return self.folder / f"part-{part:05}.safetensors"
@@ -73,11 +73,7 @@ class Parts:
         shutil.rmtree(self.folder)
 
 
-def _written(path: Path, write: Callable[[Path], None]) -> None:
+def _written(path: Path, write: Callable[[Path], object]) -> None:
     partial = path.with_name(f"{path.name}.new")
     write(partial)
     os.replace(partial, path)
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value), encoding="utf-8")

@@ -19,7 +19,7 @@ from ringkv.rotate.job import Job
 from ringkv.rotate.parts import Parts
 from ringkv.weights.files import stamps
 
-FORMAT = 1  # raise it if parts are computed otherwise, so that an interrupted run begins again
+FORMAT = 2  # raise it if parts are computed otherwise, so that an interrupted run begins again
 
 Windows = Sequence[Sequence[int]]
 
@@ -88,7 +88,7 @@ def _finish(job: Job, parts: Parts, out: Path) -> None:
     config, checkpoint = job.config, parts.folder / "whole"
     checkpoint.mkdir(exist_ok=True)
     copy_files(job.source, checkpoint)
-    beside = {f"{config.prefix}lm_head.weight": f"{config.at}.embed_tokens.weight"} if config.tied_embeddings else {}
+    beside = {config.head_name: config.embedding_name} if config.tied_embeddings else {}
     write_shards(job.source, [parts.path(part) for part in range(config.num_layers + 1)], checkpoint, beside)
     write_config(job.source, checkpoint, job.settings)
     if out.exists():

@@ -25,7 +25,7 @@ OLDEST_EVERY = 4  # passes
 NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
 
 
-class Lookup:
+class PromptLookup:
     """A request's tokens, indexed by their n-grams, to guess its next tokens. Memory and time are linear in the tokens.
 
     Answers that edit code, extract or summarise repeat their prompt. If the last tokens occurred before, the tokens
@@ -153,7 +153,7 @@ class Job:
     fed: int = 0  # output tokens that have an entry; the last sampled token has none yet
     drafted: int = 0  # drafts fed for it
     accepted: int = 0  # drafts that were sampled
-    lookup: Lookup | None = None  # of its tokens, if it may have drafts
+    lookup: PromptLookup | None = None  # of its tokens, if it may have drafts
 
     @property
     def layout(self) -> Layout | None:
@@ -163,6 +163,11 @@ class Job:
     @property
     def sampled(self) -> int:
         return len(self.output)
+
+    @property
+    def seen(self) -> int:
+        """Tokens that its slot has seen."""
+        return len(self.request.tokens) + self.fed
 
     @property
     def resumable(self) -> tuple[int, ...]:
@@ -181,16 +186,18 @@ class Job:
         """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
         if self.limits.drafts and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
-            self.lookup = Lookup(self.request.tokens)
+            self.lookup = PromptLookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:
         """Return guesses of the tokens after the next token, which is sampled in any case.
 
-        No draft can end the request or replace a forced token. Each has an entry of its own in every ring.
+        No draft can end the request or replace a forced token. Each has an entry of its own in every ring, and no layer
+        is scored by a review before the last of them is fed.
         """
         if self.lookup is None or self.sampled < len(self.request.forced):
             return []
-        limit = min(limit, self.left_to_sample - 1, min(layout.ring for layout in self.layouts) - 1)
+        rooms = (layout.until_scored(self.seen) if layout.review else layout.ring - 1 for layout in self.layouts)
+        limit = min(limit, self.left_to_sample - 1, *rooms)
         tokens = self.lookup.draft(limit) if limit > 0 else []
         drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
         self.drafted += len(drafts)
@@ -232,13 +239,12 @@ class Job:
         if layout is None:
             capacity = self.limits.capacity if self.kv.budget is None else self.kv.budget
             return KVUsage(self.kv.policy, capacity, kept=0, evicted=0, ring_wraps=0, bytes_held=0)
-        seen = prompt + self.fed
         return KVUsage(
             policy=self.kv.policy,
             capacity=layout.capacity,
             kept=layout.live(prompt),
-            evicted=layout.evicted(seen),
-            ring_wraps=layout.wrap_count(seen),
+            evicted=layout.evicted(self.seen),
+            ring_wraps=layout.wrap_count(self.seen),
             bytes_held=self.limits.request_bytes,
             pages=page_usage(layout, self.limits.page, self.fed, self.limits.resident),
             heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
@@ -254,15 +260,15 @@ def common_tokens(first: Sequence[int], second: Sequence[int]) -> int:
 
 def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
     """Return the state of a running request's slot."""
-    layout, prompt = job.layout, len(job.request.tokens)
+    layout = job.layout
     assert layout is not None, "the request does not run"
     return SlotState(
         slot=slot,
         id=job.request.id,
         policy=job.kv.policy,
-        prompt=prompt,
-        seen=prompt + job.fed,
-        live=layout.live(prompt + job.fed),
+        prompt=len(job.request.tokens),
+        seen=job.seen,
+        live=layout.live(job.seen),
         bytes=limits.request_bytes,
         **{name: getattr(layout, name) for name in OF_LAYOUT},
     )

@@ -110,7 +110,7 @@ class FreeSlots:
         self._taken[slot % self._ranks] -= 1
 
 
-class Run(NamedTuple):
+class FreeRun(NamedTuple):
     """Entries first .. stop-1."""
 
     first: int
@@ -125,7 +125,7 @@ class Space:
 
     def __init__(self, entries: int, longest: int) -> None:
         self._entries, self._longest = entries, longest
-        self._free = [Run(0, entries)] if entries else []
+        self._free = [FreeRun(0, entries)] if entries else []
 
     def is_short(self, count: int) -> bool:
         return count <= self._entries - self._longest
@@ -140,21 +140,21 @@ class Space:
         run = fits[-1] if self.is_short(count) else fits[0]
         first = run.stop - count if self.is_short(count) else run.first
         self._free.remove(run)
-        for rest in (Run(run.first, first), Run(first + count, run.stop)):
+        for rest in (FreeRun(run.first, first), FreeRun(first + count, run.stop)):
             if rest.first < rest.stop:
                 insort(self._free, rest)
         return first
 
-    def _fitting(self, count: int, beside: bool) -> list[Run]:
+    def _fitting(self, count: int, beside: bool) -> list[FreeRun]:
         least = self._longest if beside else 0
         return [run for run in self._free if run.stop - max(run.first, least) >= count]
 
     def give(self, first: int, count: int) -> None:
         """Free entries that were taken."""
-        run = Run(first, first + count)
+        run = FreeRun(first, first + count)
         for other in [free for free in self._free if free.stop == run.first or free.first == run.stop]:
             self._free.remove(other)
-            run = Run(min(run.first, other.first), max(run.stop, other.stop))
+            run = FreeRun(min(run.first, other.first), max(run.stop, other.stop))
         insort(self._free, run)
 
     def with_free(self, taken: Iterable[range]) -> "Space":

@@ -15,11 +15,11 @@ from functools import partial
 from time import monotonic
 
 from ringkv.base.engine import Cached, Engine, PrefillChunk
-from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob, Usage
+from ringkv.base.events import Event, Failed, Finished, Scored, TokenLogprob
 from ringkv.base.failure import Failure, failure_of
 from ringkv.base.guide import MakeGuide
 from ringkv.base.kv import Layouts
-from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
+from ringkv.base.messages import EngineMetrics, KeptTokens, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.guided import Guided
@@ -56,7 +56,7 @@ class Loop:
         """
         self.engine = engine
         self._guided = Guided(guide)
-        self._scheduler = scheduler or Scheduler(engine.limits, engine.default_kv, decodes=park is None)
+        self.scheduler = scheduler or Scheduler(engine.limits, engine.default_kv, decodes=park is None)
         self._park = park
         self._rests = False  # the last step had nothing to do, and nothing was submitted or has ended since
         self._watch = Stopwatch(clock)
@@ -66,36 +66,24 @@ class Loop:
     @property
     def idle(self) -> bool:
         """True if a step would do nothing: there are no requests, or another process has to act on all of them."""
-        return self._scheduler.idle or (self._rests and not self._guided.is_pending)
+        return self.scheduler.idle or (self._rests and not self._guided.is_pending)
 
     @property
     def patience(self) -> float | None:
         """Seconds after which an idle loop's `step` must be called in any case: a request then ends. None: never."""
-        deadline = self._scheduler.deadlines.first
+        deadline = self.scheduler.deadlines.first
         return None if deadline is None else max(0.0, deadline - self._watch.now())
 
     def stats(self) -> Stats:
-        return self._scheduler.stats()
+        return self.scheduler.stats()
 
     def metrics(self) -> EngineMetrics:
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         return replace(self._watch.metrics, not_finite=scheduler.not_finite, prefilled=scheduler.prefilled_tokens)
-
-    def slots(self) -> Occupancy:
-        """Return what the prompts in prefill and the slots in use hold now."""
-        return self._scheduler.slots()
 
     def kept(self, name: str) -> KeptTokens | None:
         """Return which prompt tokens a request with `trace` kept; None if it is unknown or was too long ago."""
         return self._traces.find(name)
-
-    def prefilled(self, request_id: str) -> int:
-        """Return the prefilled prompt tokens of a request; 0 for an unknown or finished request."""
-        return self._scheduler.prefilled(request_id)
-
-    def usage(self, request_id: str) -> Usage | None:
-        """Return the usage of a request so far; None for an unknown or finished request."""
-        return self._scheduler.usage(request_id)
 
     def submit(self, request: Request, *others: Request) -> list[Event]:
         """Queue a request. Returns Failed if it is refused; an unusable grammar fails in a later step.
@@ -103,28 +91,28 @@ class Loop:
         `others` have the same prompt, which is prefilled once. Raises `InvalidRequest` for an id in use: an event would
         name the wrong request.
         """
-        self._scheduler.submit(request, *others)
+        self.scheduler.submit(request, *others)
         self._rests = False
         for each in (request, *others):
             self._watch.submit(each.id)
             if each.timeout is not None:
-                self._scheduler.deadlines.set(each.id, self._watch.now() + each.timeout)
+                self.scheduler.deadlines.set(each.id, self._watch.now() + each.timeout)
         return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request at any stage. Does nothing for an unknown or finished request."""
-        return self._settle(self._scheduler.cancel(request_id))
+        return self._settle(self.scheduler.cancel(request_id))
 
     def fail(self, request_id: str, failure: Failure) -> list[Event]:
         """End a request with an error. Nothing is saved of it."""
-        return self._settle(self._scheduler.failed(request_id, failure))
+        return self._settle(self.scheduler.failed(request_id, failure))
 
     def arrived(self, request: Request, cached: Cached) -> None:
         """Report that another process has prefilled a prompt that was begun, and what it had cached.
 
         `insert` is called in this step or a later step, unless the request ends.
         """
-        self._watch.prefilled(self._scheduler.arrived(request, cached))
+        self._watch.prefilled(self.scheduler.arrived(request, cached))
         self._rests = False
 
     def begin(self, request: Request, lane: int, entries: range | None) -> Cached:
@@ -149,8 +137,8 @@ class Loop:
         An error in a prefill fails the requests of all prompts in the pass. An error in a decode step or in a pass that
         feeds running requests is raised; the engine must not be used after it.
         """
-        expired = self._settle(self._scheduler.expire(self._watch.now()))
-        released, action = self._release_guided(), self._scheduler.next()
+        expired = self._settle(self.scheduler.expire(self._watch.now()))
+        released, action = self._release_guided(), self.scheduler.next()
         self._rests = isinstance(action, Idle)
         return [*expired, *released, *self._run(action)]
 
@@ -177,19 +165,19 @@ class Loop:
         events: list[Event] = []
         for name, error in self._guided.finished():
             if error is None:
-                self._scheduler.hold(name, False)
+                self.scheduler.hold(name, False)
             else:
                 events += self.fail(name, failure_of(name, error))
         return events
 
     def _decode(self, owners: Sequence[str | None], forced: Mapping[int, int]) -> list[Event]:
         """Sample every slot. A request whose guide failed is sampled too; its token is discarded."""
-        allowed = self._guided.allowed(owners, forced, self._scheduler.left_to_sample)
+        allowed = self._guided.allowed(owners, forced, self.scheduler.left_to_sample)
         events = [event for failure in allowed.failures.items() for event in self.fail(*failure)]
         since = self._watch.now()
         runs = self.engine.sample(forced, allowed.tokens).read()
         gap = self._watch.sampled(since)
-        events += self._settle(self._scheduler.sampled(owners, runs, gap))
+        events += self._settle(self.scheduler.sampled(owners, runs, gap))
         self._guided.take(events, (owners[slot] for slot in forced))
         return events
 
@@ -197,7 +185,7 @@ class Loop:
         try:
             self.engine.admit(request)
             if self._guided.begin(request):
-                self._scheduler.hold(request.id)
+                self.scheduler.hold(request.id)
         except Exception as error:
             return self.fail(request.id, failure_of(request.id, error))
         return []
@@ -208,7 +196,7 @@ class Loop:
             cached = self.begin(request, lane, entries)
         except Exception as error:
             return self._fail_all(request, error)
-        self._scheduler.begun(request, cached)
+        self.scheduler.begun(request, cached)
         return []
 
     def _prefill(self, work: Sequence[PrefillChunk], slots: Sequence[int], feed: bool) -> list[Event]:
@@ -227,9 +215,9 @@ class Loop:
 
     def _prefilled(self, work: PrefillChunk, slot: int, logprobs: Sequence[TokenLogprob]) -> list[Event]:
         """Report a chunk, and insert the prompt after its last chunk."""
-        sharing = self._scheduler.sharing(work.request) if logprobs else ()
+        sharing = self.scheduler.sharing(work.request) if logprobs else ()
         scored: list[Event] = [Scored(request_id, tuple(logprobs)) for request_id in sharing]
-        self._scheduler.passed(work)
+        self.scheduler.passed(work)
         if not work.is_last:
             return scored
         self._watch.prefilled(work.lane)
@@ -242,14 +230,14 @@ class Loop:
         except Exception as error:
             return self.fail(request.id, failure_of(request.id, error))
         self._inserted[request.id] = slot
-        self._scheduler.inserted(request.id, layouts)
+        self.scheduler.inserted(request.id, layouts)
         if self._park:
             self._park(request.id, slot)
         return []
 
     def _fail_all(self, request: Request, error: Exception) -> list[Event]:
         """Fail all requests that wait for the prompt of this request."""
-        failure, sharing = failure_of(request.id, error), self._scheduler.sharing(request)
+        failure, sharing = failure_of(request.id, error), self.scheduler.sharing(request)
         return [event for request_id in sharing for event in self.fail(request_id, failure)]
 
     def _settle(self, outcome: Outcome) -> list[Event]:

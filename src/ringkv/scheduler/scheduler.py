@@ -3,12 +3,13 @@
     submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
 
 - Requests take slots and lanes in the order of `WaitingPrompts`: priority, the owner's share, submission. A request
-  that is held, because its grammar is still being compiled, is skipped and keeps its place.
+  that is held, because its grammar is still being compiled, is skipped and keeps its place. A prefilled prompt whose
+  requests wait for slots keeps its lane, and its place in this order.
 - A prompt that gets a lane begins with its cached tokens and is prefilled from there. If a prompt that begins alike is
   being prefilled, it waits until it can take their common blocks from the prefix store.
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
   with the same prompt. If the prompt is longer than its lane, only those with one choice do. The prompt keeps its lane
-  until all who wait have a slot. They get slots before prompts of any owner that still wait for a lane.
+  until all who wait have a slot.
 - What happens between two tokens of a running request is bounded: by `Limits.max_step`, or twice a decode step if that
   is longer, if the engine packs chunks of several prompts into a pass; else to one chunk or insertion. If no request
   runs, passes and insertions follow each other directly.
@@ -20,7 +21,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
@@ -31,10 +32,11 @@ from ringkv.base.kv import BLOCK, KVChoice, Layouts
 from ringkv.base.messages import Occupancy, PromptState, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
-from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
-from ringkv.scheduler.job import Job, PendingPrompt, in_order, pack, slot_state
+from ringkv.scheduler.costs import Work
+from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
-from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
+from ringkv.scheduler.pace import Pace
+from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts, turn
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -50,8 +52,7 @@ class Scheduler:
     """
 
     def __init__(self, limits: Limits, default_kv: KVChoice, prefills: bool = True, decodes: bool = True) -> None:
-        self._limits = limits
-        self._default_kv = default_kv
+        self._limits, self._default_kv = limits, default_kv
         self._prefills, self._decodes = prefills, decodes
         self._jobs: dict[str, Job] = {}
         self._waiting = WaitingPrompts()
@@ -60,16 +61,12 @@ class Scheduler:
         self._running: dict[int, Job] = {}  # by slot
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = FreeLanes(limits)
-        self._arrivals = count()
-        self._shares = Shares()
+        self._arrivals, self._shares = count(), Shares()
         self.deadlines = Deadlines()  # of requests, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
-        self._costs = Costs()
-        self._work = Work()  # since the last sampling
-        self._stalls = False  # a pass or an insertion has run since then, beside feeding the slots
-        self._passes = 0  # with prompts so far
-        self._most_rows = limits.unit  # of prompts in one of them
+        self._pace = Pace(limits, self._running)
+        self._stalls = False  # a pass or an insertion has run since the last sampling, beside feeding the slots
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
         self._fed = False  # slots were fed since the last sampling, and a request has run ever since
@@ -161,10 +158,12 @@ class Scheduler:
         begin = self._reserve()
         if begin and not self._prefills:
             return begin
-        self._insert_is_due = bool(self._shared and (self._free_slots or self._shared[0].jobs[0].slot is not None))
-        if self._insert_is_due and self._may_insert():
-            return self._insert()
-        waits = not self._prefills or (self._running and (self._stalls or self._limits.rides))
+        insertable = self._first_insertable()
+        self._insert_is_due = insertable is not None
+        stalls = self._running and self._stalls
+        if insertable is not None and (not stalls or self._pace.may_insert(insertable)):
+            return self._insert(insertable)
+        waits = not self._prefills or stalls or (self._running and self._limits.rides)
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
         return self._decode() if self._running else Idle()
@@ -177,7 +176,7 @@ class Scheduler:
         """Report what was copied to its lane of a prompt's cached tokens. If any were, a decode step is due."""
         self._jobs[request.id].prompt.begin(cached)
         self._shares.serve(request.owner, len(request.tokens) - cached.tokens)
-        self._work += Work(moved=cached.entries)
+        self._pace.work += Work(moved=cached.entries)
         self._stalls |= cached.tokens > 0
 
     def arrived(self, request: Request, cached: Cached) -> int:
@@ -203,7 +202,7 @@ class Scheduler:
         """Report that the request's prompt is compressed and in its slot. The next decode step here samples from it."""
         job = self._jobs[request_id]
         assert job.slot is not None
-        self._work += self._insertion_of(job.prompt)
+        self._pace.work += self._pace.insertion_of(job.prompt.length)
         job.run(layouts)
         if self._decodes:
             self._running[job.slot] = job
@@ -214,9 +213,8 @@ class Scheduler:
 
         seconds: since the last sampling; None if no request ran then.
         """
-        if seconds is not None and self._fed:
-            self._costs.observe(self._work, seconds)
-        self._work, self._stalls, self._fed = Work(), False, False
+        self._pace.sampled(seconds if self._fed else None)
+        self._stalls = self._fed = False
         outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
             job = self._running.get(slot)
@@ -230,9 +228,9 @@ class Scheduler:
     def _reserve(self) -> Begin | None:
         """Give waiting prompts a slot and a lane each, and return the Begin of a prompt that is new in its lane.
 
-        Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
+        A prompt that is in a lane already needs no other.
         """
-        while len(self._free_slots) > self._slots_needed and (prompt := self._first_waiting()):
+        while self._free_slots and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
             prompt.alike.clear()
             if (twin := self._twin(prompt)) is not None:
@@ -247,24 +245,44 @@ class Scheduler:
     def _in_lanes(self) -> list[PendingPrompt]:
         return [*self._staged, *self._shared]
 
-    @property
-    def _slots_needed(self) -> int:
-        """How many requests whose prompt is in a lane have no slot reserved."""
-        return sum(job.slot is None for prompt in self._in_lanes for job in prompt.jobs)
+    def _slots_by_owner(self) -> Counter[str]:
+        """Return how many slots each owner has, or will have for requests whose prompt is in a lane."""
+        slots = Counter(job.request.owner for job in self._running.values())
+        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
+        return slots
+
+    def _has_slot(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> bool:
+        """Whether a slot is left for a waiting prompt, besides those of requests in lanes whose turn is before its."""
+        before = (other for other in self._in_lanes if self._turn(other, slots) < self._turn(prompt, slots))
+        return len(self._free_slots) > sum(job.slot is None for other in before for job in other.jobs)
+
+    def _turn(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> tuple[int, int, float, int]:
+        return turn(prompt, slots, self._shares)
 
     def _first_waiting(self) -> PendingPrompt | None:
         """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
         if not self._waiting:
             return None
-        slots = Counter(job.request.owner for job in self._running.values())  # by owner, that it has or will have
-        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
+        slots = self._slots_by_owner()
         prompt = self._waiting.first(slots, self._shares, self._is_ready)
-        if prompt is None or self._twin(prompt) or self._lanes.take(prompt):
+        if prompt is None or not self._has_slot(prompt, slots):
+            return None
+        if self._twin(prompt) or self._lanes.take(prompt):
             return prompt
         if not self._lanes.has_room_for_short:
             return None
         short = self._waiting.first(slots, self._shares, self._lanes.has_room_beside)
-        return short if short and (self._twin(short) or self._lanes.take(short, beside=True)) else None
+        if short is None or not self._has_slot(short, slots):
+            return None
+        return short if self._twin(short) or self._lanes.take(short, beside=True) else None
+
+    def _first_insertable(self) -> PendingPrompt | None:
+        """Return the prefilled prompt whose turn it is; first of those with a reserved slot."""
+        reserved = [prompt for prompt in self._shared if prompt.jobs[0].slot is not None]
+        if not self._shared or not (reserved or self._free_slots):
+            return None
+        slots = self._slots_by_owner()
+        return min(reserved or self._shared, key=lambda prompt: self._turn(prompt, slots))
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""
@@ -301,25 +319,7 @@ class Scheduler:
             job.prompt, job.shared = twin, twin.prefilled
         twin.jobs.extend(prompt.jobs)
 
-    def _may_insert(self) -> bool:
-        """Whether an insertion fits beside what was done since the last tokens."""
-        if not self._running or not self._stalls:
-            return True
-        return self._limits.packs and self._fits(self._work + self._insertion_of(self._shared[0]))
-
-    def _fits(self, work: Work) -> bool:
-        """Whether running requests may wait for so much work between two tokens.
-
-        If feeding them takes most of `max_step`, prompts get as long again. Else they would hardly get on.
-        """
-        seconds = self._limits.max_step
-        return not seconds or self._costs.predict(work) <= max(seconds, 2 * self._costs.predict(self._feeding()))
-
-    def _insertion_of(self, prompt: PendingPrompt) -> Work:
-        return Work(ends=1, moved=min(prompt.length, self._limits.workspace.size))
-
-    def _insert(self) -> Insert:
-        prompt = self._shared[0]
+    def _insert(self, prompt: PendingPrompt) -> Insert:
         assert prompt.lane is not None
         job = prompt.jobs[0]
         if job.slot is None:
@@ -328,22 +328,8 @@ class Scheduler:
         return Insert(job.request, prompt.lane, job.slot)
 
     def _feed(self) -> None:
-        """Count the tokens that the next pass feeds."""
         self._forward_is_due, self._fed = False, True
-        self._work += self._reviews()
-        for job in self._running.values():
-            job.fed += 1
-        self._work += self._feeding()
-
-    def _feeding(self) -> Work:
-        """The work of feeding each slot a token."""
-        live = sum(job.layout.live(len(job.request.tokens) + job.fed) for job in self._running.values() if job.layout)
-        return Work(rows=len(self._running), entries=live)
-
-    def _reviews(self) -> Work:
-        """The work of reviewing slots before they are fed."""
-        running = [(job.layout, len(job.request.tokens) + job.fed) for job in self._running.values()]
-        return sum((review_work(layout, seen) for layout, seen in running if layout), Work())
+        self._pace.feed()
 
     def _forward(self) -> Forward:
         self._feed()
@@ -358,16 +344,16 @@ class Scheduler:
         begin: of one that is new in its lane. While requests run, cached tokens are loaded for one prompt at a time.
         feed: a pass feeds the slots too.
         """
-        if begin and not (self._running and self._work.moved):
+        if begin and not (self._running and self._pace.work.moved):
             return begin
         ready = [prompt for prompt in self._staged if prompt.cached is not None]
         if not ready:
             return None
-        chunks = self._chunks(ready, feed)
+        chunks = self._pace.chunks(ready, feed)
         if feed:
             self._feed()
         self._stalls = True
-        self._work += self._work_of(chunks)
+        self._pace.work += self._pace.work_of(chunks)
         self._staged.rotate(-1)
         slots = []
         for chunk in chunks:
@@ -377,39 +363,10 @@ class Scheduler:
             slots.append(job.slot)
         return Prefill(tuple(chunks), tuple(slots), feed)
 
-    def _chunks(self, prompts: Sequence[PendingPrompt], feed: bool) -> list[PrefillChunk]:
-        """Return the chunks of the next pass: as many as fit into the time that running requests may wait."""
-        if not self._limits.packs:
-            return [prompts[0].next_chunk(self._limits.chunk)]
-        unit, before = self._limits.unit, self._work + (self._reviews() + self._feeding() if feed else Work())
-        self._passes += 1
-        prompts = in_order(prompts, self._passes)
-        bounded = bool(self._running) and self._limits.max_step > 0
-        rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
-        chunks = pack(prompts, rows, unit)
-        while bounded and rows > unit and not self._fits(before + self._ending(chunks)):
-            rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
-            chunks = pack(prompts, rows, unit)
-        if bounded:
-            self._most_rows = max(self._most_rows, self._work_of(chunks).rows)
-        return chunks
-
-    def _ending(self, chunks: Sequence[PrefillChunk]) -> Work:
-        """The work of chunks, and of inserting the prompts that end with them."""
-        ends = [self._jobs[chunk.request.id].prompt for chunk in chunks if chunk.is_last]
-        return sum(map(self._insertion_of, ends), self._work_of(chunks))
-
-    def _work_of(self, chunks: Sequence[PrefillChunk]) -> Work:
-        return sum((chunk_work(chunk.start, chunk.stop, self._limits.workspace) for chunk in chunks), Work())
-
     def _decode(self) -> Decode:
-        owners: list[str | None] = [None] * self._limits.slots
-        forced = {}
-        for slot, job in self._running.items():
-            owners[slot] = job.request.id
-            if job.forced_token is not None:
-                forced[slot] = job.forced_token
-        return Decode(tuple(owners), forced)
+        jobs = (self._running.get(slot) for slot in range(self._limits.slots))
+        forced = {slot: job.forced_token for slot, job in self._running.items() if job.forced_token is not None}
+        return Decode(tuple(job.request.id if job else None for job in jobs), forced)
 
     def _take(self, job: Job, sample: Sampled) -> Outcome:
         if sample.token is None:

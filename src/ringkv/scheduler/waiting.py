@@ -72,12 +72,17 @@ class WaitingPrompts:
         lines = self._lines[min(self._lines)].values()
         return min(
             (prompt for line in lines for prompt in islice(filter(ready, line[:LOOK_AHEAD]), 1)),
-            key=lambda prompt: (slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival),
+            key=lambda prompt: turn(prompt, slots, shares),
             default=None,
         )
 
     def __bool__(self) -> bool:
         return bool(self._lines)
+
+
+def turn(prompt: PendingPrompt, slots: Mapping[str, int], shares: Shares) -> tuple[int, int, float, int]:
+    """Return what orders prompts: the lowest comes first. slots: as for `WaitingPrompts.first`."""
+    return prompt.priority, slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival
 
 
 def _arrival(prompt: PendingPrompt) -> int:

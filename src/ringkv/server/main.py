@@ -15,7 +15,7 @@ from functools import partial
 import uvicorn
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.errors import RingKVError
 from ringkv.base.progress import Progress
 from ringkv.machine.interrupts import TERMINATED
 from ringkv.server.app import make_app
@@ -27,6 +27,7 @@ from ringkv.server.watch.log import Log
 from ringkv.server.watch.tracing import TEXT_ONLY, Telemetry
 from ringkv.server.welcome import welcome
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.generation_config import sampling_of
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
 from ringkv.worker.process import BUILDER
@@ -105,7 +106,8 @@ async def _serve(
     on_status: Callable[[str], None],
     options: RunOptions,
 ) -> None:
-    texts = [(Tokenizer.from_directory(model.config.model_dir), _template(model.config)) for model in models]
+    folders = [model.config.model_dir for model in models]
+    texts = [(Tokenizer.from_directory(folder), ChatTemplate.find(folder), sampling_of(folder)) for folder in folders]
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
@@ -116,8 +118,8 @@ async def _serve(
             client = await start(on_progress=on_progress)
             engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
         loaded = [
-            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why)
-            for engine, (tokenizer, template), model in zip(engines, texts, models, strict=True)
+            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why, sampling)
+            for engine, (tokenizer, template, sampling), model in zip(engines, texts, models, strict=True)
         ]
         longest = max(engine.limits.longest_prompt for engine in engines)
         edge, address = options.edge, listener.getsockname()
@@ -140,13 +142,6 @@ async def _serve(
                 raise engine.failure
     finally:
         await asyncio.gather(*(engine.close(grace) for engine in engines))
-
-
-def _template(config: EngineConfig) -> ChatTemplate | None:
-    try:
-        return ChatTemplate.from_directory(config.model_dir)
-    except InvalidRequest:  # a base model has none; chat requests get a 400
-        return None
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -174,7 +169,7 @@ def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
         server_header=False,
         http=bounded_protocol(edge.connections()),
         ws="none",
-        **(edge.tls.settings if edge.tls else {}),
+        **edge.tls,
     )
 
 

@@ -12,6 +12,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import PageCounts
 from ringkv.plan.units import show_bytes
 from ringkv.server.run.serving import LoadedModel
+from ringkv.text.answers.tools import format_of
 
 
 def welcome(
@@ -42,8 +43,15 @@ def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
         f"policy: {kv.policy}, {_budget(kv, limits)}{f' (auto: {model.kv_why})' if model.kv_why else ''}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
         *_tier(limits),
+        *_tools(model),
         *_workspace(limits.prefill_workspace),
     )
+
+
+def _tools(model: LoadedModel) -> tuple[str, ...]:
+    """Return a line if requests with tools are refused."""
+    is_read = model.template is None or format_of(model.template.source) is not None
+    return () if is_read else ("tools: refused, because ringkv does not read this model's format of calls",)
 
 
 def _budget(kv: KVChoice, limits: Limits) -> str:
@@ -86,7 +94,8 @@ def show_cache(limits: Limits) -> str:
 
 
 def curl(url: str, name: str, chats: bool, with_key: bool) -> str:
-    chat: tuple[str, dict[str, Any]] = ("chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+    question = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    chat: tuple[str, dict[str, Any]] = ("chat/completions", question)
     endpoint, body = chat if chats else ("completions", {"prompt": "The sea is"})
     data = shlex.quote(json.dumps({"model": name} | body))
     key = ' -H "Authorization: Bearer $RINGKV_API_KEY"' if with_key else ""

@@ -45,14 +45,19 @@ class ChatTemplate:
         Raises InvalidRequest if there is none (a base model), BadWeights if it does not parse.
         """
         directory = Path(directory)
+        if template := cls.find(directory):
+            return template
+        raise InvalidRequest(
+            f"{directory.name} has no chat template, so it is not a chat model; "
+            f"use a plain completion, or put a chat_template.jinja into {directory}",
+            "messages",
+        )
+
+    @classmethod
+    def find(cls, directory: Path) -> "ChatTemplate | None":
+        """Read the same files. Returns None for a base model, which has none of them."""
         sources = _in_files(directory) or _in_config(directory)
-        if not sources:
-            raise InvalidRequest(
-                f"{directory.name} has no chat template, so it is not a chat model; "
-                f"use a plain completion, or put a chat_template.jinja into {directory}",
-                "messages",
-            )
-        return cls(sources, special_tokens(directory), f"the chat template in {directory}")
+        return cls(sources, special_tokens(directory), f"the chat template in {directory}") if sources else None
 
     def mentions(self, word: str) -> bool:
         """Return whether a template contains a word, such as "tools"."""

@@ -6,23 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ringkv.base.errors import BadWeights
-
-LARGEST_JSON = 64 << 20  # bytes; configs have some thousands, and lists of added tokens up to a million
+from ringkv.base.json_file import read_object
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in `path`, empty if there is no such file. Raises BadWeights for anything else."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(read_text(path, LARGEST_JSON))
-    except ValueError as error:  # broken JSON
-        raise BadWeights(f"{path} is not valid JSON ({error}); download it again") from error
-    except RecursionError as error:
-        raise BadWeights(f"{path} is nested too deeply; download it again") from error
-    if not isinstance(value, dict):
-        raise BadWeights(f"{path} holds a JSON {type(value).__name__} instead of an object; download it again")
-    return value
+    return read_object(path) if path.is_file() else {}
 
 
 def read_text(path: Path, largest: int) -> str:

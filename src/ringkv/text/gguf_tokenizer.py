@@ -1,8 +1,9 @@
 """Converts a GGUF's tokenizer to the files of a directory in Hugging Face layout."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
@@ -33,12 +34,21 @@ TEXT_ENDS = ("<|tool_response>",)  # Gemma 4 ends an answer with it; its files h
 CALLS = ("<|return|>", "<|call|>")  # end an answer in gpt-oss' format, where <|end|> ends one of its messages
 
 SPACE = "▁"  # how SentencePiece writes a space
+SAMPLING = {  # field of generation_config.json -> key of llama.cpp's, after "general.sampling."
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
 MERGED = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
 COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
-def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
+def write_tokenizer(gguf_path: Path, out_dir: Path, sampling: Mapping[str, float] = MappingProxyType({})) -> None:
     """Write tokenizer.json, tokenizer_config.json and generation_config.json of `gguf_path` into `out_dir`.
+
+    sampling: is added to generation_config.json, or replaces what the GGUF recommends.
 
     A tokenizer.json beside the GGUF is copied instead, with its config files.
     Raises UnsupportedModel for an unsupported kind of tokenizer, BadWeights for an unreadable file.
@@ -46,7 +56,7 @@ def write_tokenizer(gguf_path: Path, out_dir: Path) -> None:
     vocabulary = Vocabulary(read_header(gguf_path).metadata, str(gguf_path))
     out_dir.mkdir(parents=True, exist_ok=True)
     write_json(out_dir / "tokenizer_config.json", _config(vocabulary))
-    write_json(out_dir / "generation_config.json", _generation(vocabulary))
+    write_json(out_dir / "generation_config.json", {**_generation(vocabulary), **sampling})
     if (gguf_path.parent / "tokenizer.json").is_file():
         _copy_files(gguf_path, out_dir, vocabulary)
     else:
@@ -98,7 +108,9 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     text_ends = [vocabulary.ids[token] for token in TEXT_ENDS if token in vocabulary.ids]
     known = [id for id in vocabulary.special_ids if vocabulary.tokens[id] in set(END_TOKENS) - set(ends_messages)]
     ends = [id for id in [*named, *known, *text_ends] if id is not None]
-    return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends))}
+    recommended = {name: vocabulary.metadata.get(f"general.sampling.{key}") for name, key in SAMPLING.items()}
+    sampling = {name: value for name, value in recommended.items() if value is not None}
+    return {"bos_token_id": vocabulary.role_id("bos"), "eos_token_id": list(dict.fromkeys(ends)), **sampling}
 
 
 def byte_level(vocabulary: Vocabulary) -> Tokenizer:

@@ -14,6 +14,8 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.text.answers.spans import END_OF_THINK, THINK
+from ringkv.text.schemas import without_annotations
 
 # The format of `json.dumps`. With flexible white space a model could generate white space endlessly.
 JSON_FORMAT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -27,7 +29,7 @@ LONGEST = 128 << 10  # characters
 def json_schema(schema: JSONSchema, field: str = "grammar") -> str:
     """Return the grammar of documents that fit the schema. Raises InvalidRequest, naming `field`, for a bad schema."""
     try:
-        text = json.dumps({} if schema is True else schema)
+        text = json.dumps({} if schema is True else without_annotations(schema))
         return LLMatcher.grammar_from_json_schema(text, overrides=JSON_FORMAT)  # type: ignore[arg-type]
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRequest(f"the JSON schema cannot be used: {error}", field) from error
@@ -42,7 +44,8 @@ def schema_in_lark(schema: JSONSchema) -> str:
     """Return a schema for `%json` in Lark syntax; documents have the format of `json_schema`."""
     if schema is False:
         raise InvalidRequest("the JSON schema is false, which no document fits; leave it out", "grammar")
-    return json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": JSON_FORMAT})
+    known = without_annotations(schema) if isinstance(schema, Mapping) else {}
+    return json.dumps({**known, "x-guidance": JSON_FORMAT})
 
 
 def regex(pattern: str, field: str = "regex") -> str:
@@ -74,6 +77,29 @@ def lark_or_gbnf(source: str, field: str = "grammar") -> str:
         return lark(any_to_lark(source))
     except Exception as error:  # the converter raises its own class, and others for malformed text
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error
+
+
+def after_reasoning(grammar: str, opened: bool, begin: int | None = None, end: int | None = None) -> str:
+    """Return the grammar of reasoning, whose text is free, and a text of `grammar` after it.
+
+    opened: the prompt has begun the reasoning. Otherwise an answer may begin with it. begin, end: the tokens of the
+    marks; None if the marks are ordinary text. The text of a token does not match it.
+    """
+    mark = json.dumps(THINK) if begin is None else f"<[{begin}]>"
+    start = "reasoning document" if opened else f"({mark} reasoning)? document"
+    suffix, token = (f"[suffix={json.dumps(END_OF_THINK)}]", "") if end is None else ("", f"<[{end}]>")
+    rules = [f"start: {start}", f"reasoning: thought {token} SPACE", f"thought{suffix}: /(?s:.*)/"]
+    return lark("\n".join(["%llguidance {}", *rules, "SPACE: /[ \\n]{0,4}/", f"document: {_nested(grammar)}"]))
+
+
+def _nested(grammar: str) -> str:
+    """Return a grammar, which is Lark or a list of one grammar in JSON, as the body of a rule."""
+    if grammar.startswith("{"):
+        (only,) = json.loads(grammar)["grammars"]
+        if only["json_schema"] is not None:
+            return f"%json {json.dumps(only['json_schema'])}"
+        grammar = only["lark_grammar"]
+    return f"%lark {{\n{grammar}\n}}"
 
 
 def check_text(grammar: str, field: str = "grammar") -> None:

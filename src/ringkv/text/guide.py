@@ -7,14 +7,15 @@ no deep stack.
 """
 
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from ringkv.base.errors import InvalidRequest, RequestFailed
-from ringkv.machine.deep_stack import DeepStack
 from ringkv.text.grammar import LONGEST, check_text
 
 WORD_BYTES = 4  # a mask is a whole number of words
@@ -23,14 +24,18 @@ QUOTE, BRACES, LETTER = '"', ("}", "]"), "x"  # tokens that close a JSON value; 
 SEARCH_FROM = 256  # tokens left at the first search for a closing sequence
 ERROR_CHARACTERS = 300  # of llguidance's errors that are reported
 STACK = 4096 * LONGEST  # bytes of address space, over four times what was measured
-TRIED = 1  # tokens that `check` takes: a grammar may exceed a limit only after its first token
 OF_BUILD = re.compile(r"(?i)\s*stack backtrace:.*|\S*\.rs(:\d+)*|<non-verbose/>")  # parts of errors that say nothing
+FORBIDDEN = "doesn't satisfy the grammar"  # in errors, of a token that was taken
 TOO_COMPLEX = re.compile(r"(?i)too (many|big|large)|max is|limit|fuel exhausted")  # in errors
 CACHED_GRAMMARS = 16  # parsed grammars kept for requests with the same grammar
 # Tokens reserved because the closing sequence may grow: at most MAX_SPARE, and 1 / SPARE_SHARE of the answer's tokens.
 MAX_SPARE, SPARE_SHARE = 12, 16
 # These limits bound most grammars to about one second of parsing, 10 ms per mask and 100 MB.
 LIMITS = LLParserLimits(verbose_errors=False, max_lexer_states=50_000)
+
+
+T = TypeVar("T")
+_setting = threading.Lock()  # the stack size of new threads is a setting of the whole process
 
 
 class Tokens(Protocol):
@@ -77,14 +82,12 @@ class Guides:
             assert part
 
     def try_out(self, guide: "TokenGuide") -> None:
-        """Compute the guide's first masks, and take tokens. Raises InvalidRequest if that exceeds the limits."""
-        try:
-            for _ in range(TRIED):
-                if not guide.take_any():
-                    return
+        """Compute the guide's first masks. Raises InvalidRequest if that exceeds the limits.
+
+        A grammar may exceed a limit only after its first token.
+        """
+        if guide.take_any():
             guide.allowed(left=2 * SEARCH_FROM)
-        except RequestFailed as error:
-            raise InvalidRequest(str(error), "grammar") from error
 
     def _guide(self, grammar: str) -> "TokenGuide":
         return TokenGuide(self._parse_cached(grammar).deep_copy(), self._search, self._ends)
@@ -183,9 +186,10 @@ class TokenGuide:
         mask = self._matcher.compute_bitmask()  # may have one word more than the vocabulary needs
         if self._matcher.is_error():
             reason = _readable(self._matcher.get_error())
-            if TOO_COMPLEX.search(reason):
-                raise InvalidRequest(f"the grammar is too large or ambiguous, so simplify it: {reason}", "grammar")
-            raise RequestFailed(f"no token mask can be computed from the grammar: {reason}")
+            if FORBIDDEN in reason:  # the sampler's fault; the others depend on the grammar alone
+                raise RequestFailed(f"no token mask can be computed from the grammar: {reason}")
+            fault = "is too large or ambiguous" if TOO_COMPLEX.search(reason) else "allows no token mask"
+            raise InvalidRequest(f"the grammar {fault}, so simplify it: {reason}", "grammar")
         width = len(self._ends)
         return mask[:width].ljust(width, b"\0")
 
@@ -217,3 +221,22 @@ def _readable(error: str) -> str:
     error = " ".join(OF_BUILD.sub("", " ".join(error.split())).split())
     half = ERROR_CHARACTERS // 2
     return error if len(error) <= ERROR_CHARACTERS else f"{error[:half]} ... {error[-half:]}"
+
+
+class DeepStack:
+    """Runs calls one after another. size: bytes of address space; memory is only what a call uses.
+
+    The thread starts with the first call.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._executor = ThreadPoolExecutor(1, name)
+
+    def submit(self, call: Callable[..., T], *args: object) -> "Future[T]":
+        with _setting:
+            before = threading.stack_size(self._size)
+            try:
+                return self._executor.submit(call, *args)
+            finally:
+                threading.stack_size(before)

@@ -11,7 +11,7 @@ from ringkv.base.failure import Failure
 from ringkv.wire.codec import Codec
 
 
-class Vocabulary(msgspec.Struct, frozen=True, array_like=True):
+class GuideVocabulary(msgspec.Struct, frozen=True, array_like=True):
     """What a guide process knows of a model. tokenizer: the content of a tokenizer.json. size: of the vocabulary."""
 
     tokenizer: str
@@ -57,7 +57,7 @@ class Next(msgspec.Struct, frozen=True, array_like=True):
     dropped: tuple[int, ...]
 
 
-class Ready(msgspec.Struct, frozen=True, array_like=True):
+class GuideReady(msgspec.Struct, frozen=True, array_like=True):
     """The first message of a guide process. process: its id."""
 
     process: int
@@ -78,7 +78,7 @@ class Mask(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True):
+class GuideFailed(msgspec.Struct, frozen=True, array_like=True):
     failure: Failure
 
 
@@ -89,6 +89,6 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
 
 Call = Make | Try | Next
-Reply = Ready | Done | Mask | Failed | Ended
+Reply = GuideReady | Done | Mask | GuideFailed | Ended
 
-VOCABULARY, CALLS, REPLIES = Codec(Vocabulary), Codec(*get_args(Call)), Codec(*get_args(Reply))
+VOCABULARY, CALLS, REPLIES = Codec(GuideVocabulary), Codec(*get_args(Call)), Codec(*get_args(Reply))

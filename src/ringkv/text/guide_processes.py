@@ -260,7 +260,7 @@ class _Process:
             if isinstance(reply, messages.Ended):
                 self._failure = _why_ended(call, reply.code)
                 raise self._failure
-        if isinstance(reply, messages.Failed):
+        if isinstance(reply, messages.GuideFailed):
             raise revive(reply.failure)
         return reply
 
@@ -299,7 +299,7 @@ def _why_ended(call: messages.Call, code: int) -> RingKVError:
 class _Program:
     """`guide_server` as a child process. It is started with the first grammar, and again if it has ended."""
 
-    def __init__(self, vocabulary: Callable[[], messages.Vocabulary]) -> None:
+    def __init__(self, vocabulary: Callable[[], messages.GuideVocabulary]) -> None:
         self._vocabulary = vocabulary
         self._control: socket.socket | None = None
         self._stop: Callable[[], object] = bool  # stops what was started
@@ -321,7 +321,7 @@ class _Program:
                 self._control = self._control or self._start()
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
             reply = link.receive()
-            if isinstance(reply, messages.Ready):
+            if isinstance(reply, messages.GuideReady):
                 return _Process(link, reply.process)
         except BaseException as error:
             self._control = None
@@ -357,6 +357,6 @@ def _stop(control: socket.socket, program: "subprocess.Popen[bytes]") -> None:
         program.wait()
 
 
-def _vocabulary(load: Callable[[], Tokens], vocab: int) -> messages.Vocabulary:
+def _vocabulary(load: Callable[[], Tokens], vocab: int) -> messages.GuideVocabulary:
     tokenizer = load()
-    return messages.Vocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)
+    return messages.GuideVocabulary(tokenizer.to_json(), tokenizer.eos_ids, vocab)

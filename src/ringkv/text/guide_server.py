@@ -66,7 +66,7 @@ def _child(link: Link, guides: Guides) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic's message may quote a grammar
         _limit_memory()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        link.send(messages.Ready(os.getpid()))
+        link.send(messages.GuideReady(os.getpid()))
         _serve(link, guides)
     except (LinkClosed, OSError):
         status = 0
@@ -84,7 +84,7 @@ def _serve(link: Link, guides: Guides) -> None:
         try:
             reply = _reply(call, guides, made)
         except RingKVError as error:
-            reply = messages.Failed(describe(error))
+            reply = messages.GuideFailed(describe(error))
         signal.setitimer(signal.ITIMER_PROF, 0)
         link.send(reply)
 

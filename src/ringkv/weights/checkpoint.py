@@ -16,12 +16,11 @@ from ringkv.weights import fp8, mxfp4
 from ringkv.weights.files import INDEX
 from ringkv.weights.fp8 import FP8, SCALES
 from ringkv.weights.group_file import GroupFile, divided, int4_groups
-from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
+from ringkv.weights.group_layout import GROUP, INT4, INT8, GroupLayout
 from ringkv.weights.mxfp4 import ROWS, dequantised
-from ringkv.weights.mxfp4_shapes import BLOCKS, EXPONENTS, unpacked_shapes
 from ringkv.weights.open_files import open_file, open_files
 from ringkv.weights.quantisers import integer_matrices
-from ringkv.weights.shapes import check_shapes
+from ringkv.weights.shapes import BLOCKS, EXPONENTS, check_shapes, unpacked_shapes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ALL = slice(None)
@@ -174,11 +173,7 @@ class Checkpoint:
         return matrix.int8_rows(*_spans(matrix.shape, rows, columns)) if matrix else None
 
 
-def open_checkpoint(directory: Path) -> Checkpoint:
-    return Checkpoint(directory)
-
-
-def _group_file(directory: Path, layout: Layout) -> GroupFile | None:
+def _group_file(directory: Path, layout: GroupLayout) -> GroupFile | None:
     path = directory / layout.file
     is_there = not (directory / INDEX).is_file() and path.is_file()
     return GroupFile(open_file(path), layout) if is_there else None

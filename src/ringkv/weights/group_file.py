@@ -9,13 +9,13 @@ from torch import Tensor
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown_names
 from ringkv.kernels.quantize import Int4Groups
-from ringkv.weights.group_layout import GROUP, Layout
+from ringkv.weights.group_layout import GROUP, GroupLayout
 
 
 class GroupFile:
     """Matrices [out, in] of an open safetensors file."""
 
-    def __init__(self, file: Any, layout: Layout) -> None:
+    def __init__(self, file: Any, layout: GroupLayout) -> None:
         self._file, self._names, self._layout = file, frozenset(file.keys()), layout
 
     def check(self, matrices: Mapping[str, tuple[int, ...]]) -> None:

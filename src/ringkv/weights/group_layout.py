@@ -16,7 +16,7 @@ LEAST = {"least": ("F16", GROUP), "least_multiple": ("I8", GROUP)}
 BYTE_PARTS = {"q": ("I8", 1), "scale": ("F16", GROUP), "multiple": ("I8", GROUP // 2)}
 
 
-class Layout(NamedTuple):
+class GroupLayout(NamedTuple):
     """The parts of a matrix in a file: their dtypes, and how many elements of the matrix one of theirs stands for.
 
     more: parts that a matrix has all of or none.
@@ -31,4 +31,4 @@ class Layout(NamedTuple):
         return f"delete {self.file}, which is optional, or convert the GGUF again"
 
 
-INT4, INT8 = Layout(GROUPS, PARTS, {}), Layout(BYTE_GROUPS, BYTE_PARTS, LEAST)
+INT4, INT8 = GroupLayout(GROUPS, PARTS, {}), GroupLayout(BYTE_GROUPS, BYTE_PARTS, LEAST)

@@ -1,7 +1,6 @@
 """mxfp4: matrices in 4-bit floats with a power of two for each 32 elements (OCP Microscaling Formats 1.0, section 5.2).
 
-As gpt-oss has them for E experts: blocks uint8 [E, out, in / 32, 16], the earlier element in a byte's low half, and
-exponents uint8 [E, out, in / 32] with a bias of 127.
+`shapes` has the layout. The earlier element is in a byte's low half, and exponents have a bias of 127.
 """
 
 import torch

@@ -1,10 +1,17 @@
-"""shapes: compares the tensors that a file has with those that its configuration needs. No torch."""
+"""shapes: compares the tensors that a file has with those that its configuration needs. No torch.
+
+In MXFP4, as gpt-oss' checkpoints have it, a matrix of E experts is two tensors: blocks uint8 [E, out, in / 32, 16] and
+exponents uint8 [E, out, in / 32].
+"""
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown, shown_names
+
+BLOCKS, EXPONENTS = "_blocks", "_scales"  # end the names of a matrix's two tensors in MXFP4
+BYTES = 16  # of a block
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -38,3 +45,16 @@ def check_shapes(stored: Shapes, expected: Shapes, ignorable: Collection[str] = 
 
 def _first(sentences: list[str], limit: int = 5) -> str:
     return ", ".join(sentences[:limit]) + (", ..." if len(sentences) > limit else "")
+
+
+def unpacked_shapes(shapes: Shapes) -> Shapes:
+    """Return shapes with one tensor [E, in, out], as unquantised checkpoints have it, for blocks and exponents."""
+    candidates = ((name.removesuffix(BLOCKS), shape) for name, shape in shapes.items() if name.endswith(BLOCKS))
+    packed = {
+        name: shape
+        for name, shape in candidates
+        if len(shape) == 4 and shape[-1] == BYTES and shapes.get(f"{name}{EXPONENTS}") == shape[:-1]
+    }
+    parts = {f"{name}{end}" for name in packed for end in (BLOCKS, EXPONENTS)}
+    unpacked = {name: (count, 2 * BYTES * blocks, rows) for name, (count, rows, blocks, _) in packed.items()}
+    return {name: shape for name, shape in shapes.items() if name not in parts} | unpacked

@@ -48,7 +48,7 @@ class Welcome:
     refusal: str = ""
 
 
-class Refused(InvalidRequest):
+class OtherConfiguration(InvalidRequest):
     """The other end has the secret, and runs something else. reason: what, without the name of that end."""
 
     def __init__(self, message: str, reason: str, hello: Hello) -> None:
@@ -72,8 +72,8 @@ def introduce(
 ) -> LinkType:
     """Return the link to the process that was connected to. who: its name in errors.
 
-    link_of: makes the link; it takes `Welcome`. Raises Refused if this process is refused, InvalidRequest if the other
-    process does not have the secret, LinkClosed or InvalidMessage. The socket is closed then.
+    link_of: makes the link; it takes `Welcome`. Raises OtherConfiguration if this process is refused, InvalidRequest if
+    the other process does not have the secret, LinkClosed or InvalidMessage. The socket is closed then.
     """
     with _proved(end, secret, link_of, first=False, who=who) as link:
         link.send(hello)
@@ -81,7 +81,7 @@ def introduce(
         if not isinstance(reply, Welcome):
             raise InvalidMessage(f"{type(reply).__name__} is not the first message")
         if reply.refusal:
-            raise Refused(f"{who} refuses this one: {reply.refusal}", reply.refusal, hello)
+            raise OtherConfiguration(f"{who} refuses this one: {reply.refusal}", reply.refusal, hello)
     return link
 
 
@@ -103,7 +103,7 @@ def admit(
         refusal = judge(hello)
         link.send(Welcome(refusal))
         if refusal:
-            raise Refused(f"{who} is refused: {refusal}", refusal, hello)
+            raise OtherConfiguration(f"{who} is refused: {refusal}", refusal, hello)
     return link, hello
 
 

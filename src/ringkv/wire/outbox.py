@@ -16,17 +16,23 @@ FLUSH = 1.0  # seconds in which a link that is closed sends what waits
 class Outbox:
     """Items are sent in the order in which they were put. Once the other end is closed they are discarded.
 
+    An error of `send` is raised by the next `put`. The thread goes on and discards items, so that no `put` waits for
+    ever.
+
     send: sends a list of items that waited; called in the thread. limit: if so many wait, `put` waits too; 0: never.
     """
 
     def __init__(self, send: Callable[[list[Any]], object], limit: int = 0) -> None:
         self._send = send
         self._waiting: Queue[Any] = Queue(limit)
+        self._error: Exception | None = None
         self._thread = Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
     def put(self, item: Any) -> None:
-        """Send an item soon. None is no item."""
+        """Send an item soon. None is no item. Raises an error that sending had."""
+        if self._error is not None:
+            raise self._error
         self._waiting.put(item)
 
     def close(self, seconds: float | None = None) -> None:
@@ -41,8 +47,16 @@ class Outbox:
             with suppress(Empty):
                 while items[-1] is not None:
                     items.append(self._waiting.get_nowait())
-            with suppress(LinkClosed):
-                self._send([item for item in items if item is not None])
+            self._send_all([item for item in items if item is not None])
+
+    def _send_all(self, items: list[Any]) -> None:
+        try:
+            if self._error is None:
+                self._send(items)
+        except LinkClosed:
+            pass
+        except Exception as error:
+            self._error = error
 
 
 class QueuedLink(Link):

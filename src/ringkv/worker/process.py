@@ -7,7 +7,7 @@ so the process that starts it never loads torch.
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain, groupby
@@ -19,7 +19,7 @@ from ringkv.base import log_lines, messages
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
 from ringkv.base.errors import InvalidRequest, RingKVError
-from ringkv.base.events import Event
+from ringkv.base.events import Event, Scored
 from ringkv.base.failure import describe, in_short
 from ringkv.base.ranks import RankEnded
 from ringkv.machine.parent import exit_with_parent
@@ -35,6 +35,7 @@ DECODE_LOOP = "ringkv.handoff.decode_loop:decode_loop"  # of an engine whose pro
 STOPPING = (signal.SIGINT, signal.SIGTERM)  # a terminal and a supervisor send them to all our processes at once
 EVERY = 0.25  # seconds between two snapshots of the slots, and between two `EngineMetrics` of a busy engine
 WAITING = 1024  # messages that may wait to be sent; with 64 slots 65,536 tokens, which take about 10 MB
+JOINED = 1 << 18  # log-probabilities, of about 15 bytes, from which a message takes no more events
 TO_ENGINE = Codec(*get_args(messages.ToEngine))
 
 log = logging.getLogger(__name__)
@@ -94,13 +95,27 @@ def serve(link: Link, loop: Loop) -> None:
 
 
 def send_merged(link: Link, items: Sequence[Any]) -> None:
-    """Send messages, and events of steps, in order. Events that no message is between become one message."""
+    """Send messages, and events of steps, in order. Events that no message is between are joined, up to `JOINED`."""
     for are_events, group in groupby(items, lambda item: isinstance(item, list)):
         if are_events:
-            link.send(messages.Events.of(chain.from_iterable(group)))
+            for events in _joined(chain.from_iterable(group)):
+                link.send(messages.Events.of(events))
         else:
             for message in group:
                 link.send(message)
+
+
+def _joined(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Yield runs of events, each until it has `JOINED` log-probabilities or is the last."""
+    run, size = list[Event](), 0
+    for event in events:
+        run.append(event)
+        size += 1 + (sum(1 + len(each.top) for each in event.logprobs) if isinstance(event, Scored) else 0)
+        if size >= JOINED:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
 
 
 def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
@@ -113,7 +128,7 @@ def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
                 case messages.Shutdown():
                     return
                 case messages.Watch(on):
-                    slots = Changes(loop.slots, every=EVERY) if on else None
+                    slots = Changes(loop.scheduler.slots, every=EVERY) if on else None
                 case messages.FetchKept(number, name):
                     outbox.put(messages.KeptReply(number, loop.kept(name)))
                 case messages.Cancel(request_id):

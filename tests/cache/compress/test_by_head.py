@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ringkv.base.cache_spec import CacheSpec, LayerGroup, Ragged, SlotFormat
+from ringkv.base.cache_spec import CacheSpec, LayerGroup, SlotFormat
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout
 from ringkv.cache.compress.by_head import SAFEGUARD, Bounds, divided, entries_of, selected_tokens
 from ringkv.cache.compress.kept import EMPTY, kept
@@ -17,7 +17,7 @@ from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 
 LAYERS, HEADS, CANDIDATES, SELECTED = 3, 4, 50, 12
 LAYOUT = Layout(80, sinks=4, selected=SELECTED, recent=26, protected=4 + SELECTED, base=4, ring=26, wraps=True)
-GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, 8), 2, slots=SlotFormat(reading=Ragged()))
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, 8), 2, slots=SlotFormat(reading="ragged"))
 SHARES = ((1.0, 3.0, 0.0, 2.0),) * LAYERS
 
 

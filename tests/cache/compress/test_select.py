@@ -12,6 +12,7 @@ from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, K
 from ringkv.cache.compress import expected_attention, keydiff, kvzip, tova
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import StagedPrompt
+from tests.refusals import refusal
 
 SCALE = 0.29  # differs from every head_dim ** -0.5
 LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
@@ -132,7 +133,7 @@ def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: Sta
 
 
 def test_kvzip_without_room_to_repeat_is_refused(prompt: StagedPrompt) -> None:
-    with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
+    with refusal("prompt", "40 tokens", PromptTooLong):
         kvzip.votes(prompt._replace(repeat_limit=kvzip.LEAD), LOW, HIGH, KVzip())
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import CacheSpec, LayerGroup, Ragged, SlotFormat
+from ringkv.base.cache_spec import CacheSpec, LayerGroup, SlotFormat
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.base.selectors import KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.by_head import SAFEGUARD
@@ -18,7 +18,7 @@ from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.layouts import layout
 
 LAYERS, HEADS, GROUPS, WIDTH, BUDGET = 3, 2, 2, 8, 40
-GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, slots=SlotFormat(reading=Ragged()))
+GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, slots=SlotFormat(reading="ragged"))
 BEGINS = torch.tensor([[0, 30], [22, 26], [17, 13]])  # 18 on average
 PLACES = 18 + 52
 KV = KVChoice(budget=BUDGET, sinks=4, recent=8, heads="global", select=KVzip(), turns="continue")

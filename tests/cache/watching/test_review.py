@@ -13,10 +13,13 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY, CacheSpec, LayerGroup, SlotFormat
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.allocate import allocate_plain, allocate_slots
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.cache.filling import Kept
 from ringkv.cache.layouts import layouts
 from ringkv.cache.watching.review import Leaving, review
+from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.keep_queries import keep_queries
+from ringkv.kernels.slots import Rows, Slots
 
 CAPACITY, REVIEW, RECENT, SINKS, HEADS, GROUPS, WIDTH = 24, 4, 6, 2, 2, 3, 8
 LEADS = 2, 1, 0  # how many tokens before the slot is due each layer is scored
@@ -88,7 +91,7 @@ class Slot:
 
     def step(self) -> None:
         """Review what is to be reviewed, and feed one token; in the body alone."""
-        review(self.body, 1, self.layout, self.seen, self.choice, self.leaving)
+        review(self.body, 1, self.layout, self.seen, self.choice, self.leaving, VoteReduction())
         self.feed()
 
     def has_turn(self, layer: int) -> bool:
@@ -98,7 +101,7 @@ class Slot:
 
     def review(self, score: Any) -> None:
         """Review the body and the lists, and compare."""
-        review(self.body, 1, self.layout, self.seen, self.choice, self.leaving)
+        review(self.body, 1, self.layout, self.seen, self.choice, self.leaving, VoteReduction())
         scored = [(layer, head) for layer, head in self.heads if self.has_turn(layer)]
         for layer, head in scored:
             self.observe(layer, head)
@@ -221,3 +224,12 @@ def test_rows_of_no_slot_change_no_query_that_is_read() -> None:
         keep_queries(q[rows], queries, slot.int(), entry.int(), live.int())
         assert torch.equal(queries[0, 8 % REVIEW], q[1])
         assert not queries[0, 1:REVIEW].any()
+
+
+def test_a_layer_that_reads_the_cache_of_another_leaves_the_queries_of_that_one() -> None:
+    plane, queries = torch.zeros(1, HEADS, CAPACITY, WIDTH), torch.zeros(1, REVIEW + 1, HEADS, GROUPS, WIDTH)
+    slots, rows = Slots("plain", (plane, plane.clone()), queries=queries), Rows(*torch.tensor([[0], [5], [6]]).int())
+    writer, reader = torch.randn(2, 1, HEADS, GROUPS, WIDTH)
+    decode_attend(writer, *torch.randn(2, 1, HEADS, WIDTH), slots, rows, 1.0)
+    decode_attend(reader, None, None, slots, rows, 1.0)
+    assert torch.equal(queries[0, 5 % REVIEW], writer[0])

@@ -212,10 +212,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
             ["--kv-policy", "scissorhands", "--kv-budget", "40"],
             "--kv-budget 40 is less than 4 sinks and 10 recent and 32 free",
         ),
-        (
-            ["--kv-policy", "scissorhands", "--tp", "3"],
-            "--kv-policy scissorhands is not implemented with --tensor-parallel 3",
-        ),
+        (["--kv-heads", "global", "--tp", "3"], "--kv-heads global is not implemented with --tensor-parallel 3"),
         (["--kv-page", "16"], "--kv-page 16 is for --kv-policy arkvale, and it is snapstream"),
         (["--chunk", "0"], "--chunk is 0; it must be at least 1"),
         (["--kv-format", "fp8"], "--kv-format fp8 was removed; choose int8, which"),

@@ -60,5 +60,5 @@ def test_scored_text_follows_its_prefix(texts):
     assert [one.facts["length"] for one in found] == [1000] * 3 + [2000] * 3
     for one in found:
         assert one.context + one.question in whole
-        assert characters(Sample("", one.context)) == pytest.approx(one.facts["length"] - 256 - 16, rel=0.02)
+        assert characters(Sample(one.context)) == pytest.approx(one.facts["length"] - 256 - 16, rel=0.02)
     assert TASKS["wikitext"].score(Answer("", [-1.0, -3.0]), found[0]) == -2

@@ -8,7 +8,7 @@ import pytest
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.scores import all_found
 from ringkv.evaluation.tasks.catalogue import GROUPS, TASKS, select_tasks
-from ringkv.evaluation.tasks.draft import Draft, longest
+from ringkv.evaluation.tasks.draft import longest
 from ringkv.evaluation.tasks.ruler.needles import RETRIEVAL
 from ringkv.evaluation.tasks.ruler.suite import POOLS
 from ringkv.evaluation.tasks.source import Source
@@ -125,28 +125,28 @@ def test_a_perfect_answer_scores_1_and_an_empty_one_0():
 
 
 def test_the_longest_draft_is_found():
-    def make(hay: int) -> Draft:
-        return Draft("x" * hay, "", "", ())
+    def make(hay: int) -> Sample:
+        return Sample("x" * hay)
 
     assert len(longest(make, lambda draft: 7 + 3 * len(draft.context), 1000).context) == (1000 - 7) // 3
-    with pytest.raises(CannotMake, match="the shortest prompt of this task has 50 tokens, which is over 12"):
+    with pytest.raises(CannotMake, match=r"50 tokens.* 12"):
         longest(make, lambda draft: 50, 12)
 
 
 def test_hay_that_ends_is_used_whole():
-    found = longest(lambda hay: Draft("x" * min(hay, 100), "", "", ()), lambda draft: len(draft.context), 10**6)
+    found = longest(lambda hay: Sample("x" * min(hay, 100)), lambda draft: len(draft.context), 10**6)
     assert len(found.context) == 100
 
 
 def test_tasks_are_selected_by_name_or_group_and_unknown_names_are_refused():
     assert [task.name for task in select_tasks(["vt", "ruler"])][:2] == ["vt", "niah_single_1"]
     assert len(GROUPS["ruler"]) == 13
-    with pytest.raises(Exception, match="there is no task 'nonsense'; there are the groups ruler"):
+    with pytest.raises(Exception, match="'nonsense'"):
         select_tasks(["nonsense"])
 
 
 def test_a_task_without_its_data_names_the_missing_file(tmp_path):
-    with pytest.raises(CannotMake, match=r"reads longbench/qasper\.jsonl; give the folder that has it with --data"):
+    with pytest.raises(CannotMake, match=r"longbench/qasper\.jsonl.* --data"):
         list(TASKS["qasper"].samples(source()))
-    with pytest.raises(CannotMake, match=r"has no longbench/qasper\.jsonl"):
+    with pytest.raises(CannotMake, match=r"longbench/qasper\.jsonl"):
         list(TASKS["qasper"].samples(source(tmp_path)))

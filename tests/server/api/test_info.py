@@ -1,9 +1,13 @@
 from dataclasses import replace
 
 import ringkv
+from ringkv.server.run.serving import LoadedModel
+from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import channel
+
+LAST_MESSAGE = ChatTemplate({"default": "{{ messages[-1].content }}"}, {})
 
 
 def test_the_official_client_lists_every_served_name(served: Served) -> None:
@@ -21,6 +25,19 @@ def test_a_model_is_described_by_a_name_with_a_slash(served: Served) -> None:
 def test_a_models_card_has_the_policy_that_requests_get_by_default(served: Served) -> None:
     card = served.http.get(f"/v1/models/{NAMES[0]}").json()
     assert (card["kv_policy"], card["kv_budget"]) == ("streaming", served.engine.limits.capacity)
+
+
+def test_a_models_card_and_its_responses_have_the_sampling_of_requests_that_set_none(tokenizer: Tokenizer) -> None:
+    card = {"temperature": 0.0, "top_p": 0.9}
+    recommends = LoadedModel(channel(), tokenizer, LAST_MESSAGE, ("recommends",), sampling=card)
+    with serving(channel(), tokenizer, None, others=[recommends]) as served:
+        models = served.http.get("/v1/models").json()["data"]
+        assert {model["id"]: model["sampling"] for model in models} == {
+            **{name: {"temperature": 1.0} for name in NAMES},
+            "recommends": card,
+        }
+        answer = served.post("responses", model="recommends", input="a", max_output_tokens=1).json()
+        assert {name: answer[name] for name in card} == card
 
 
 def test_an_unknown_model_is_not_described(served: Served) -> None:

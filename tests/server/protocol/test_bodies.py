@@ -1,5 +1,6 @@
 """The memory of request bodies, and the time that one may take to arrive."""
 
+import gzip
 import json
 import socket
 import threading
@@ -181,3 +182,9 @@ def test_others_are_answered_while_a_large_body_is_refused(served: Served, path:
         probing.join()
     assert answer.status_code == 400
     assert max(latencies) < 0.5
+
+
+def test_a_compressed_body_is_415(served: Served) -> None:
+    content = gzip.compress(b'{"prompt": "a"}')
+    got = served.http.post("/v1/completions", content=content, headers={"content-encoding": "gzip"})
+    assert (got.status_code, got.json()["error"]["code"]) == (415, "encoded_body")

@@ -229,5 +229,13 @@ def test_a_bug_is_500_without_its_traceback(tokenizer: Any, caplog: pytest.LogCa
 
 
 def test_a_lost_prefill_worker_says_when_to_send_the_request_again() -> None:
-    answer = answer_of(revive(Failure("PrefillUnavailable", "no prefill worker is connected")))
+    answer = answer_of(revive(Failure("PrefillUnavailable", "no prefill worker is connected")), {})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(("path", "api"), [("/v1/messages", "Anthropic"), ("/v1/embeddings", "embeddings")])
+def test_a_path_of_another_api_is_answered_with_its_name(served: Served, path: str, api: str) -> None:
+    got = served.http.post(path, json={})
+    assert got.status_code == 404
+    assert api in got.json()["error"]["message"]
+    assert "/v1/chat/completions" in got.json()["error"]["message"]

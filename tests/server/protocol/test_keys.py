@@ -138,7 +138,7 @@ def test_the_log_names_the_key_by_its_label(locked: Served, lines: list[str]) ->
         time.sleep(0.01)
     assert [re.sub(r"[\d,]+ ms", "N ms", line) for line in lines] == [
         "GET /v1/models 200 N ms, key alice",
-        "GET /v1/models 401 N ms",
+        "GET /v1/models 401 N ms, invalid_api_key",
     ]
 
 

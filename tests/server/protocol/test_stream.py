@@ -1,13 +1,15 @@
+import asyncio
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from ringkv.server.protocol.stream import event
+from ringkv.base.errors import InvalidRequest
+from ringkv.server.protocol.stream import COMMENT, EventStream, event
 from tests.server.conftest import NAMES, Served
 from tests.server.echo import BREAKS, IM_END
 
@@ -207,3 +209,45 @@ def test_the_next_request_takes_the_freed_slot(slow: Served) -> None:
     with sent(slow, **LONG | {"prompt": ["abc"] * slow.engine.limits.slots}, stream=True) as connection:
         connection.recv(4096)
     assert slow.post("completions", prompt="xy", max_tokens=3).json()["choices"][0]["text"] == "xyx"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_headers_and_comments_come_before_a_late_first_event(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventStream, "EARLY", 0.0)
+    monkeypatch.setattr(EventStream, "PAUSE", 0.0)
+
+    async def main() -> list[Any]:
+        sent, commented = list[Any](), asyncio.Event()
+
+        async def events() -> AsyncGenerator[bytes, None]:
+            await commented.wait()
+            if fails:
+                raise InvalidRequest("late")
+            yield b"data: 1\n\n"
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("status") or message["body"])
+            if sent.count(COMMENT) == 3:
+                commented.set()
+
+        await EventStream(events())({"type": "http"}, asyncio.Event().wait, send)  # type: ignore[arg-type]
+        return sent
+
+    sent = asyncio.run(main())
+    assert sent[:4] == [200, *[COMMENT] * 3]
+    last = [data for data in sent[4:] if data != COMMENT]
+    assert len(last) == 2
+    assert b"late" in last[0] if fails else last[0] == b"data: 1\n\n"
+    assert last[1] == b"data: [DONE]\n\n"
+
+
+def test_an_early_error_is_raised_before_the_headers() -> None:
+    async def events() -> AsyncGenerator[bytes, None]:
+        raise InvalidRequest("early")
+        yield b""
+
+    async def send(_: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(InvalidRequest, match="early"):
+        asyncio.run(EventStream(events())({"type": "http"}, asyncio.Event().wait, send))  # type: ignore[arg-type, call-arg]

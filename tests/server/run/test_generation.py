@@ -12,7 +12,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.server.run.generation import EngineChannel, OutputProcessor, generate
 from ringkv.server.run.metrics import Meter, Metrics
-from ringkv.text.stream import TextStream
+from ringkv.text.answers.answer_stream import AnswerStream
 from ringkv.text.tokenizer import Tokenizer
 from tests.server.conftest import Served
 
@@ -76,7 +76,7 @@ def test_outputs_before_an_error_in_one_batch_are_sent_before_it(tokenizer: Toke
     async def main() -> list[str]:
         request = Request("r", (97,), SamplingParams(max_tokens=9))
         meter = Meter(Metrics().of("m"), 0.0, is_first=True)
-        processor = OutputProcessor(request, TextStream(tokenizer.detokenizer()), meter)
+        processor = OutputProcessor(request, AnswerStream(tokenizer.detokenizer()), meter)
         stream = generate(cast(EngineChannel, Batch()), [[processor]])
         texts = [output.text for _, output in await anext(stream)]
         with pytest.raises(EngineDied, match="it ended"):

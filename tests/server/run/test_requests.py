@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SELECTORS, ExpectedAttention, SnapKV
-from ringkv.server.run.requests import kv_choice, sampling_params
+from ringkv.server.run.requests import check_logprobs, kv_choice, sampling_params
 from ringkv.server.run.schemas import INT64, CompletionBody, GenerationBody
 from tests.server.conftest import Served
 
@@ -44,6 +45,21 @@ def test_every_sampling_field_is_covered() -> None:
 
 def test_unset_fields_have_openais_defaults() -> None:
     assert params() == SamplingParams(max_tokens=8, temperature=1.0)
+
+
+CARD = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+
+
+@pytest.mark.parametrize("sent", [{}, {"seed": 3}, {"temperature": None}])
+def test_a_request_that_sets_no_sampling_has_the_models(sent: dict[str, Any]) -> None:
+    got = sampling_params(CompletionBody(prompt="x", **sent), 8, recommended=CARD)
+    assert got == SamplingParams(max_tokens=8, seed=sent.get("seed"), **CARD)
+
+
+@pytest.mark.parametrize("sent", [{"temperature": 0}, {"top_p": 0.5}, {"repetition_penalty": 1.0}])
+def test_a_request_that_sets_one_of_them_has_openais(sent: dict[str, Any]) -> None:
+    got = sampling_params(CompletionBody(prompt="x", **sent), 8, recommended=CARD)
+    assert got == SamplingParams(**{"max_tokens": 8, "temperature": 1.0, **sent})
 
 
 def test_nulls_count_as_unset() -> None:
@@ -163,3 +179,22 @@ def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None
     with pytest.raises(InvalidRequest, match=field) as caught:
         choice(**{field: value})
     assert caught.value.param == field
+
+
+@pytest.mark.parametrize(
+    ("sent", "prompt_logprobs", "fits"),
+    [
+        ({"n": 128, "logprobs": 20}, 20, False),
+        ({"logprobs": 20}, 20, True),
+        ({"n": 128}, None, True),
+        ({"n": 128, "logprobs": 0}, None, True),
+        ({"best_of": 128, "logprobs": 20}, None, False),
+    ],
+)
+def test_the_log_probabilities_of_an_answer_are_bounded(
+    sent: dict[str, Any], prompt_logprobs: int | None, fits: bool
+) -> None:
+    body = CompletionBody(prompt="x", max_tokens=1000, **sent)
+    with nullcontext() if fits else pytest.raises(InvalidRequest) as refused:
+        check_logprobs(body, [[1] * 8000], 1000, prompt_logprobs)
+    assert fits or refused.value.param == "logprobs"

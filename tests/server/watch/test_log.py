@@ -166,3 +166,8 @@ def test_a_json_line_of_a_failure_is_an_error_without_text(as_json: Served, line
     assert (failed["level"], failed["status"]) == ("error", 500)
     assert (missing["level"], missing["path"]) == ("info", "/a%0Ab")
     assert "secret" not in "".join(lines)
+
+
+def test_the_line_of_an_error_names_its_field_and_code(logged: Served, lines: list[str]) -> None:
+    logged.post("completions", prompt="a", kv_budgt=3)
+    assert re.fullmatch(r"POST /v1/completions 400 \d+ ms, kv_budgt, unsupported", written(lines)[-1])

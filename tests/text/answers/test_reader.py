@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringkv.text.answers.reader import Reader
-from ringkv.text.answers.spans import AnswerPart, Content, Reasoning, ToolCall, bare_calls, tagged_calls, thinking
+from ringkv.text.answers.spans import (
+    AnswerPart,
+    Content,
+    Reasoning,
+    ReasoningEnded,
+    ToolCall,
+    bare_calls,
+    tagged_calls,
+    thinking,
+)
 
 NAMES = ("add", "find")
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "ü"}}\n</tool_call>'
@@ -54,6 +63,23 @@ def read(reader: Reader, *pieces: str) -> list[AnswerPart]:
         ("The <think> tag", [Content("The <think> tag")]),
         ("<think>so</think>The <think> tag", [Reasoning("so"), Content("The <think> tag")]),
         (f"<think>so</think>{CALL}", [Reasoning("so"), ToolCall("add", '{"a": 1, "b": "ü"}')]),
+        ("Two and two.</think>\n\nFour.", [Content("Two and two."), ReasoningEnded(), Content("Four.")]),
+        ("<think>so</think>The </think> tag", [Reasoning("so"), Content("The </think> tag")]),
+        *(
+            (
+                f'{before}<tool_call>{{"name": "add", "arguments": {{"a": "{argument}"}}}}</tool_call>!',
+                [*shown, Content("!")],
+            )
+            for before in ("", "Its mark is <tool_call>. So: ", "<tool_call>{<tool_call>")
+            for argument, value in (
+                ("the </tool_call> here", "the </tool_call> here"),
+                ("<tool_call>{}</tool_call>", "<tool_call>{}</tool_call>"),
+                ("if a:\n\tb()", "if a:\\n\\tb()"),
+                (r"\\\"</tool_call>", r"\\\"</tool_call>"),
+            )
+            for shown in [[*([Content(before)] if before else []), ToolCall("add", f'{{"a": "{value}"}}')]]
+        ),
+        ('<tool_call>{"name": "add</tool_call> and on', [Content('<tool_call>{"name": "add</tool_call> and on')]),
     ],
 )
 def test_marked_spans_become_parts(text: str, parts: list[AnswerPart]) -> None:

@@ -62,7 +62,7 @@ def test_gemma3n_has_the_sparsities_whose_quantiles_are_in_the_file(tmp_path: Pa
     raw = config_of(tmp_path, "gemma3n", {})
     assert raw["activation_sparsity_pattern"] == [0.95] * 10 + [0.0] * 25
     config = parse_config(raw)
-    assert [isinstance(config.layer(kind).feed_forward, GaussianTopK) for kind in config.kinds] == [True] * 10 + [
+    assert [isinstance(config.layers[kind].feed_forward, GaussianTopK) for kind in config.kinds] == [True] * 10 + [
         False
     ] * 25
     assert config.streams is not None

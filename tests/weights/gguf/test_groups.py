@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringkv.engine.build import build
 from ringkv.kernels.formats import unpack, unpack_gated
-from ringkv.weights.checkpoint import open_checkpoint
+from ringkv.weights.checkpoint import Checkpoint
 from ringkv.weights.gguf.convert import group_bytes, write_config, write_groups, write_weights
 from ringkv.weights.gguf.file import GGUF
 from ringkv.weights.gguf.groups import TYPES, split
@@ -75,7 +75,7 @@ def converted(tmp_path: Path) -> Path:
 
 def test_an_int4_engine_has_the_values_of_the_file(converted: Path) -> None:
     engine = build(tiny.config(converted, weights="int4", dtype="bfloat16"))
-    checkpoint, layer = open_checkpoint(converted), engine.batch.weights.layers[1]
+    checkpoint, layer = Checkpoint(converted), engine.batch.weights.layers[1]
     at = "model.layers.1"
     want = {
         "qkv": [f"{at}.self_attn.{name}_proj.weight" for name in "qkv"],
@@ -91,13 +91,13 @@ def test_an_int4_engine_has_the_values_of_the_file(converted: Path) -> None:
 def test_without_stored_groups_the_weights_are_quantised(converted: Path) -> None:
     exact = build(tiny.config(converted, weights="int4", dtype="bfloat16")).batch.weights.layers[0]["qkv"]
     (converted / "int4.groups").unlink()
-    assert open_checkpoint(converted).groups("model.layers.0.mlp.down_proj.weight") is None
+    assert Checkpoint(converted).groups("model.layers.0.mlp.down_proj.weight") is None
     near = build(tiny.config(converted, weights="int4", dtype="bfloat16")).batch.weights.layers[0]["qkv"]
     torch.testing.assert_close(unpack(near), unpack(exact), atol=0.01, rtol=0.02)
 
 
 def test_tables_and_matrices_of_more_bits_have_no_groups(tmp_path: Path, converted: Path) -> None:
-    assert open_checkpoint(converted).groups("model.embed_tokens.weight") is None
+    assert Checkpoint(converted).groups("model.embed_tokens.weight") is None
     gguf = GGUF(write_tiny(tmp_path / "large.gguf", tiny_model("Llama"), Type.Q8_0))
     write_groups(gguf, tmp_path)
     assert not (tmp_path / "int4.groups").exists()

@@ -14,7 +14,6 @@ from ringkv.base.cache_spec import IN_CHUNKS, LayerGroup
 from ringkv.base.kv import KVChoice, Layout, Layouts
 from ringkv.cache.compress.by_head import division, entries_of, selected_tokens, spread
 from ringkv.cache.compress.kept import kept
-from ringkv.cache.compress.saliency import saliency
 from ringkv.cache.compress.select import VOTES
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
@@ -22,6 +21,7 @@ from ringkv.cache.earlier import Earlier
 from ringkv.cache.layouts import layouts
 from ringkv.cache.protect import protected, tokens
 from ringkv.cache.rows import CacheRow
+from ringkv.kernels.window_votes import window_votes
 
 
 class Selection(NamedTuple):
@@ -137,3 +137,23 @@ def _salient(view: GroupView, choice: KVChoice, source: Tensor) -> Tensor | None
     else:
         return None
     return measured.to(source.device).gather(2, source)
+
+
+def saliency(prompt: StagedPrompt) -> Tensor:
+    """Return float32 [L, H, n]: the mean attention that a token gets from the probes that see it, and query heads.
+
+    By it zipcache gives a token 4 or 2 bits. ZipCache (arXiv 2405.14256, section 5) sums the attention of some queries,
+    its probes, and divides it by the number of probes that see the token, or the last tokens would seem to matter
+    least. Its probes are 10% of the prompt, the last 5% and 5% at random; ours are the last queries, which staging has
+    for the selectors.
+    """
+    n = prompt.keys.shape[2]
+    layers = zip(prompt.q, prompt.keys, strict=True)
+    return torch.stack(
+        [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
+    ) / seen_by(n, prompt.q[0].shape[2]).to(prompt.keys.device)
+
+
+def seen_by(n: int, probes: int) -> Tensor:
+    """Return int64 [n], how many of the last queries see each token."""
+    return torch.arange(n, 0, -1).clamp(max=probes)

@@ -16,7 +16,7 @@ class VoteReduction:
     """Reduces the votes of several ranks. This base has all query heads on one rank."""
 
     def mean(self, votes: Tensor) -> Tensor:
-        """Return the mean of votes [H, n] of the same key-value head, each the mean of a rank's query heads."""
+        """Return the mean of votes [H, ..., n] of the same key-value head, each the mean of a rank's query heads."""
         return votes
 
     def maximum(self, votes: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class RankReduction(VoteReduction):
         return self.heads < self.rank.count
 
     def _placed(self, votes: Tensor) -> Tensor:
-        every_head = votes.new_zeros(self.heads, votes.shape[1])
+        every_head = votes.new_zeros(self.heads, *votes.shape[1:])
         self._of_rank(every_head).copy_(votes)
         return every_head
 

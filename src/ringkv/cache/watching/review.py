@@ -15,6 +15,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY
 from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.body import Body
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.cache.filling import decode
 from ringkv.cache.watching.evict import evict, evict_first_keys, fixed, lowest
 from ringkv.cache.watching.ledger import Ledger, attention
@@ -23,16 +24,25 @@ Leaving = dict[int, Tensor]
 """Of a row that is reviewed: by layer, the entries that were selected to be evicted, int64 [H, N], until they are."""
 
 
-def review(body: Body, row: int, layout: Layout, seen: int, choice: KVChoice, leaving: Leaving) -> None:
+def review(
+    body: Body,
+    row: int,
+    layout: Layout,
+    seen: int,
+    choice: KVChoice,
+    leaving: Leaving,
+    reduction: VoteReduction,
+) -> None:
     """Score the layers of a row whose turn it is, and evict of all layers if the row is full; in place.
 
-    seen: tokens that the row has seen. leaving: what earlier calls selected; in place.
+    seen: tokens that the row has seen. leaving: what earlier calls selected; in place. reduction: of the
+    attention of a head whose query heads are on several ranks.
     """
     assert layout.layers == len(body.group.layers), "the layout is that of another group"
     due = seen + layout.until_due(seen)
     first = max(layout.prompt, seen - HISTORY * layout.review)
     for layer in layout.scored(seen):
-        ledger = _observed(body, layer, row, layout, seen)
+        ledger = _observed(body, layer, row, layout, seen, reduction)
         if layout.is_full(due):
             is_fixed = fixed(ledger.positions, layout, due, choice)
             leaving[layer] = lowest(ledger.scores(first), is_fixed, layout.review)
@@ -40,13 +50,14 @@ def review(body: Body, row: int, layout: Layout, seen: int, choice: KVChoice, le
         _evict(body, row, layout.capacity, leaving)
 
 
-def _observed(body: Body, layer: int, row: int, layout: Layout, seen: int) -> Ledger:
+def _observed(body: Body, layer: int, row: int, layout: Layout, seen: int, reduction: VoteReduction) -> Ledger:
     """Return the ledger of a layer's live entries, with the tokens since its last turn noted in place."""
     live, newest = layout.live(seen), layout.unscored(seen)
     ledger = Ledger(*(tensor[layer, row, :, :live] for tensor in _noted(body)))
     ledger.append(newest, seen)
     queries = _newest_queries(body, layer, row, layout, range(seen - newest, seen))
-    ledger.note(attention(queries, _keys(body, layer, row, live), body.group.spec.scale), seen)
+    weights = attention(queries, _keys(body, layer, row, live), body.group.spec.scale)
+    ledger.note(reduction.mean(weights), seen)
     return ledger
 
 

@@ -1,22 +1,15 @@
-"""ringkv bench: a full cache against a compressed one on this machine, or a profile of one."""
+"""ringkv bench: a full cache against a compressed one on this machine."""
 
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ringkv.base.errors import InvalidRequest
-from ringkv.cli.bench_tables import print_comparison, print_profile
+from ringkv.cli.bench_tables import print_comparison
 from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName
 from ringkv.cli.output import print_json
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
-
-if TYPE_CHECKING:
-    from ringkv.bench.compare import Comparison
-    from ringkv.bench.profile import Profile
 
 SLOTS = 8
 WORKLOAD = "Workload"
@@ -37,14 +30,6 @@ def bench(
         bool,
         typer.Option("--limit", metavar=SWITCH, help="Also measure the hardware limits and the share reached."),
     ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="Write a trace of one prefill and its decode steps and print the slowest operators; no comparison.",
-        ),
-    ] = None,
     model: ModelName = MODEL_NAME,
     engine: EngineOptions,
     as_json: AsJson = False,
@@ -62,19 +47,12 @@ def bench(
     the rounds. 100% cannot be exceeded; 80% leaves little to gain.
 
         ringkv bench --limit --slots 1
-
-    --profile runs one engine, with any --kv-policy, under torch's profiler. Open the file at ui.perfetto.dev or
-    chrome://tracing. Time under a phase's own name is spent in the graphs' fused loops and in Python; --graphs off
-    splits the loops into operators, and is slower.
-
-        ringkv bench --profile trace.json --output-tokens 9 --kv-policy full
     """
-    if limit and trace is not None:
-        raise InvalidRequest("--limit compares and --profile does not; use one at a time")
     with show_progress() as progress:
         progress(0, 0, "loading torch")
         with uninterrupted():
-            from ringkv.bench.pair import Workload, plan_engine, plan_pair
+            from ringkv.bench.compare import compare
+            from ringkv.bench.pair import Workload, plan_pair
         from ringkv.engine.device_memory import free_bytes
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
@@ -82,19 +60,9 @@ def bench(
 
         workload, folder = Workload(prompt, output, rounds), locate(model, progress)
         memory = available_bytes(), free_bytes(engine.device)
-        planned = folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory
-        measured: Comparison | Profile
-        if trace is None:
-            from ringkv.bench.compare import compare
-
-            measured = replace(compare(plan_pair(*planned), workload, progress, limit), model=model)
-            show = partial(print_comparison, measured)
-        else:
-            from ringkv.bench.profile import profile
-
-            measured = profile(plan_engine(*planned), workload, trace, progress)
-            show = partial(print_profile, measured)
+        pair = plan_pair(folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory)
+        compared = replace(compare(pair, workload, progress, limit), model=model)
     if as_json:
-        print_json(measured)
+        print_json(compared)
     else:
-        show()
+        print_comparison(compared)

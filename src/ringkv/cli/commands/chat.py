@@ -113,7 +113,8 @@ class ChatSession:
             self._messages = [*messages, {"role": "assistant", "content": answer}]
             self._document = None
         if last is not None and last.usage is not None:
-            _print_use(last.usage, f" | {rate:.1f} tok/s" if rate else "")
+            use = filling(last.usage).append(f" | {rate:.1f} tok/s" if rate else "")
+            Console(stderr=True).print(use, soft_wrap=True)
         result = last and last.result
         if result and (why := cut_short(result, params.max_tokens, self._llm.limits)):
             print_stderr(why)
@@ -158,20 +159,14 @@ class _Stopped(Exception):
     """The user pressed Ctrl-C."""
 
 
-def filling(usage: Usage) -> str:
-    """Return the cache's use as a bar, with its usage counters."""
+def filling(usage: Usage) -> Text:
+    """Return the cache's use as a bar in the colours of what is kept and of what is free, with its usage counters."""
     used, capacity = live(usage), usage.kv.capacity
     full = round(BAR * used / capacity)
-    return f"[{'█' * full}{'░' * (BAR - full)}] {used:,} of {capacity:,} entries | {cache_line(usage)}"
-
-
-def _print_use(usage: Usage, rest: str) -> None:
-    """Print the bar in the colours of what is kept and of what is free."""
-    used = round(BAR * live(usage) / usage.kv.capacity)
-    text = Text(filling(usage) + rest)
-    text.stylize(USED, 1, 1 + used)
-    text.stylize(FREE, 1 + used, 1 + BAR)
-    Console(stderr=True).print(text, soft_wrap=True)
+    text = Text(f"[{'█' * full}{'░' * (BAR - full)}] {used:,} of {capacity:,} entries | {cache_line(usage)}")
+    text.stylize(USED, 1, 1 + full)
+    text.stylize(FREE, 1 + full, 1 + BAR)
+    return text
 
 
 def _next_line() -> str | None:

@@ -13,7 +13,6 @@ from ringkv.base.kv import POLICIES
 from ringkv.cli.options import MODEL_NAME, SWITCH, ModelName, StudyOptions, option, parse_count
 from ringkv.cli.output import print_json, print_stderr
 from ringkv.cli.study import advise_study, find_served, print_report
-from ringkv.evaluation.advice import MOST_LOST
 from ringkv.evaluation.sample import Place
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.options import Options
@@ -52,12 +51,7 @@ class EvalOptions:
         ),
     ] = None
     budgets: Annotated[
-        str,
-        _study(
-            "--budgets",
-            "LIST",
-            "Shares of each prompt, such as 4x for a quarter, or counts of entries.",
-        ),
+        str, _study("--budgets", "LIST", "Shares of each prompt, such as 4x for a quarter, or counts of entries.")
     ] = "2x,4x,8x"
     lengths: Annotated[
         str | None,
@@ -112,13 +106,8 @@ class EvalOptions:
         ),
     ] = False
     max_loss: Annotated[
-        float,
-        _study(
-            "--max-loss",
-            "POINTS",
-            "With --advise: points that the answers may lose, at 95% confidence.",
-        ),
-    ] = MOST_LOST
+        float, _study("--max-loss", "POINTS", "With --advise: points that the answers may lose, at 95% confidence.")
+    ] = 5.0
     as_json: Annotated[bool, _study("--json", SWITCH, "With --advise: print one JSON value on stdout.")] = False
     estimate: Annotated[bool, _study("--estimate", SWITCH, "Only print the estimated time.")] = False
 

@@ -157,11 +157,7 @@ def _columns(planned: Report) -> dict[str, Callable[[CachePlan], str]]:
         (True, "entries ", lambda row: f"{row.entries:,}"),
         (True, "bytes per slot ", lambda row: show_bytes(row.slot_bytes)),
         (any(row.file_bytes for row in rows), "on disk per slot ", lambda row: show_bytes(row.file_bytes)),
-        (
-            any(row.host_bytes for row in rows),
-            "in host memory per slot ",
-            lambda row: show_bytes(row.host_bytes),
-        ),
+        (any(row.host_bytes for row in rows), "in host memory per slot ", lambda row: show_bytes(row.host_bytes)),
         (memory is not None, f"slots in {show_bytes(memory or 0)} ", lambda row: f"{row.slots:,}"),
         (True, total, lambda row: show_bytes(row.total_bytes)),
         (True, "read per step ", lambda row: show_bytes(row.step_bytes)),

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.base.cache_spec import Ragged, SlotFormat
+from ringkv.base.cache_spec import SlotFormat
 from ringkv.base.cannot import refuse
 from ringkv.base.config import HeadShares
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
 from ringkv.base.wanted import of_model, of_slots
+from ringkv.cli.document import MANUAL, read_windows
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
 from ringkv.cli.output import print_json, print_stderr
-from ringkv.cli.windows import WINDOW, Text, Tokens, read_windows
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.folders import unwritable
 from ringkv.machine.interrupts import uninterrupted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ringkv.engine.engine import LocalEngine
     from ringkv.models.config import ModelConfig
 
+WINDOW = 2048  # tokens of a part, which is repeated
 TOKENS = 8 * WINDOW
 SHORTEST = 64  # tokens of a part
 BESIDE = 256  # of the context: words that ask for the repetition, and whole chunks
@@ -38,11 +39,16 @@ WIDTH = 40  # characters of its longest bar
 def profile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{WHAT_A_MODEL_IS}.")],
     *,
-    text: Text = None,
+    text: Annotated[
+        Path | None,
+        typer.Option("--text", metavar="FILE", help=f"A UTF-8 text like those to serve. Default: {MANUAL}."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The file to write; beside the weights by default.")
     ] = None,
-    tokens: Tokens = TOKENS,
+    tokens: Annotated[
+        int, typer.Option("--tokens", metavar="N", help="How many tokens of the text are used at most.")
+    ] = TOKENS,
     compute: ComputeOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +119,7 @@ def _scorer(
         from ringkv.text.repeat_words import repeat_words
         from ringkv.weights.read_ahead import read_ahead
 
-        refuse(of_model(config) | of_slots(SlotFormat(reading=Ragged())))
+        refuse(of_model(config) | of_slots(SlotFormat(reading="ragged")))
         resolved = resolve(folder, config, options, available_bytes(), free_bytes(options.device))
         read_ahead(folder)
         progress(0, 0, "loading torch")

@@ -1,6 +1,5 @@
 """ringkv pull: download a model before it is needed."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,12 +34,8 @@ def pull(
         )
     with show_progress() as progress:
         directory = locate(name, progress)
-    size = _size(directory)
+    size = sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
     if as_json:
         print_json({"model": name, "directory": directory, "bytes": size})
     else:
         typer.echo(f"{name} is ready: {directory} ({show_bytes(size)})")
-
-
-def _size(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file())

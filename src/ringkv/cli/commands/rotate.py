@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from ringkv.base.errors import InvalidRequest
+from ringkv.cli.document import read_windows
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson
 from ringkv.cli.output import print_json
-from ringkv.cli.windows import read_windows
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ringkv.base.config import EngineConfig
@@ -78,10 +79,6 @@ def serve(
         configs = [role.decoding(config) for config in configs]
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
-        def ready(text: str) -> None:
-            progress.stop()
-            observing.show(text)
-
         with observing.telemetry() as telemetry:
             run_options = RunOptions(
                 origins=server.allow_origin or (),
@@ -92,7 +89,7 @@ def serve(
                 telemetry=telemetry,
             )
             models = [WantedModel(config, aliases) for config, aliases in zip(configs, names, strict=True)]
-            run(models, *server.address, progress, ready, run_options)
+            run(models, *server.address, progress, partial(_ready, progress, observing), run_options)
 
 
 def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
@@ -111,11 +108,12 @@ def prefill(config: EngineConfig, role: RoleOptions, progress: ProgressDisplay, 
     """Prefill for decode workers, in this process."""
     from ringkv.handoff.prefill import run
 
-    def ready(text: str) -> None:
-        progress.stop()
-        observing.show(text)
+    run(config, role.address, progress, partial(_ready, progress, observing))
 
-    run(config, role.address, progress, ready)
+
+def _ready(progress: ProgressDisplay, observing: ObservingOptions, text: str) -> None:
+    progress.stop()
+    observing.show(text)
 
 
 def _compiling_behind(options: Options) -> Options:

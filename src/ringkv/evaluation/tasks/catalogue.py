@@ -47,7 +47,7 @@ def _tasks() -> Iterator[Task]:
     yield Task("wikitext", "text", data_sets.wikitext, data_sets.mean_logprob, is_loss=True)
     yield Task("recall", "lists", recall.samples, of_text(all_found), has_question=True)
     for name in ("passkeys", "registers", "conversation"):
-        yield Task(name, "lists", partial(lookups.fitted, name), of_text(all_found), has_question=True)
+        yield Task(name, "lists", partial(lookups.of_lengths, name), of_text(all_found), has_question=True)
     for keys in lookups.DICTIONARIES:
         samples = partial(lookups.dictionary, keys)
         yield Task(f"dictionary_{keys}", "lists", samples, of_text(all_found), has_question=True)

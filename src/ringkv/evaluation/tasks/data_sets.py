@@ -201,7 +201,7 @@ def _passage(source: Source, text: str, start: int, tokens: int) -> int:
     """Return the number of characters from `start` that have about this many tokens, up to the end of a word."""
     guess = 4 * tokens
     for _ in range(4):
-        counted = source.count_tokens(Sample("", text[start : start + guess], is_chat=False))
+        counted = source.count_tokens(Sample(text[start : start + guess], is_chat=False))
         guess = max(1, round(guess * tokens / max(1, counted)))
     space = text.find(" ", start + guess)
     return (space if space > 0 else len(text)) - start

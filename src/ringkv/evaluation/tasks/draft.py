@@ -1,33 +1,30 @@
-"""Draft: a generated prompt with an amount of hay, and the search for the amount that gives a length in tokens."""
+"""Drafts: generated prompts with an amount of hay, and the search for the amount that gives a length in tokens."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.source import Source
 
-
-@dataclass(frozen=True)
-class Draft:
-    """Fields of a `Sample`."""
-
-    context: str
-    question: str
-    begin: str
-    references: tuple[str, ...]
-    facts: Mapping[str, float | str] = field(default_factory=dict)
-
-    def sample(self, name: str, answer_tokens: int, length: int) -> Sample:
-        """Return the sample of a prompt that is made for a length."""
-        facts = {"length": length, **self.facts}
-        return Sample(name, **{**vars(self), "facts": facts}, answer_tokens=answer_tokens)
-
-
-Make = Callable[[int], Draft]
+Make = Callable[[int], Sample]
 """Makes a draft with this much hay, in units of the task. Deterministic."""
 
 
-def longest(make: Make, tokens: Callable[[Draft], int], most: int) -> Draft:
+def finished(draft: Sample, name: str, answer_tokens: int, length: int) -> Sample:
+    """Return the sample of a draft that is made for a length."""
+    return replace(draft, name=name, answer_tokens=answer_tokens, facts={"length": length, **draft.facts})
+
+
+def fitted(make: Make, name: str, answer_tokens: int, length: int, source: Source) -> Sample:
+    """Return a sample whose prompt and answer have at most `length` tokens, with as much hay as fits."""
+
+    def sample(hay: int) -> Sample:
+        return finished(make(hay), name, answer_tokens, length)
+
+    return longest(sample, source.count_tokens, length - answer_tokens)
+
+
+def longest(make: Make, tokens: Callable[[Sample], int], most: int) -> Sample:
     """Return the draft with the most hay whose prompt has at most `most` tokens, or with all hay if that fits.
 
     Raises CannotMake if one unit of hay is too long. Tokens must grow with hay.
@@ -46,23 +43,6 @@ def longest(make: Make, tokens: Callable[[Draft], int], most: int) -> Draft:
         middle = (low + high) // 2
         low, high = (middle, high) if tokens(make(middle)) <= most else (low, middle)
     return make(low)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Makes a sample whose prompt and answer have at most `length` tokens, with as much hay as fits."""
-
-    name: str
-    answer_tokens: int
-    length: int
-    source: Source
-
-    def __call__(self, make: Make) -> Sample:
-        def tokens(draft: Draft) -> int:
-            return self.source.count_tokens(draft.sample(self.name, self.answer_tokens, self.length))
-
-        draft = longest(make, tokens, self.length - self.answer_tokens)
-        return draft.sample(self.name, self.answer_tokens, self.length)
 
 
 def places(source: Source) -> Iterator[tuple[int, int, float]]:

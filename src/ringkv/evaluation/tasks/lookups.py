@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import Draft, Fit, depth_of, places
+from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, places
 from ringkv.evaluation.tasks.ruler.needles import NOISE
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
@@ -50,14 +50,14 @@ class Lookup(NamedTuple):
         return "".join((*self.asked(name), value, self.end)) if self.end else ""
 
 
-def drafts(lookup: Lookup, seed: str, questions: int, hay: int) -> Iterator[Draft]:
+def drafts(lookup: Lookup, seed: str, questions: int, hay: int) -> Iterator[Sample]:
     """Yield so many questions about one text, or one for each entry if there are fewer."""
     entries = lookup.entries(Random(seed), hay, questions)
     text = lookup.write(entries, hay)
     order = list(_spread(entries))
     for (name, value), before in islice(zip(order, (*order[1:], order[0]), strict=True), questions):
         depth = text.index(value) / len(text)
-        yield Draft(text + lookup.earlier(*before), *lookup.asked(name), (value,), {"depth": depth, "hay": hay})
+        yield Sample(text + lookup.earlier(*before), *lookup.asked(name), (value,), {"depth": depth, "hay": hay})
 
 
 def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
@@ -71,18 +71,17 @@ def _spread(entries: Entries) -> Iterator[tuple[str, str]]:
             yield entries[place]
 
 
-def fitted(name: str, source: Source) -> Iterator[Sample]:
+def of_lengths(name: str, source: Source) -> Iterator[Sample]:
     """Yield the questions about a text of each length, with as much hay as fits."""
     lookup = LOOKUPS[name]
     for length in source.lengths:
         make = partial(drafts, lookup, f"{source.seed}/{name}/{length}", source.count)
-        fit = Fit("", lookup.answer_tokens + SLACK, length, source)
-        hay = int(fit(partial(_first, make)).facts["hay"])
-        for place, draft in enumerate(make(hay)):
-            yield draft.sample(f"{length}/{place}", lookup.answer_tokens, length)
+        first = fitted(partial(_first, make), "", lookup.answer_tokens + SLACK, length, source)
+        for place, draft in enumerate(make(int(first.facts["hay"]))):
+            yield finished(draft, f"{length}/{place}", lookup.answer_tokens, length)
 
 
-def _first(make: Callable[[int], Iterator[Draft]], hay: int) -> Draft:
+def _first(make: Callable[[int], Iterator[Sample]], hay: int) -> Sample:
     return next(make(hay))
 
 
@@ -90,7 +89,7 @@ def dictionary(keys: int, source: Source) -> Iterator[Sample]:
     """Yield the questions about one dictionary. Raises CannotMake if it is longer than the longest length."""
     lookup = LOOKUPS["dictionary"]
     for place, draft in enumerate(drafts(lookup, f"{source.seed}/dictionary/{keys}", source.count, keys)):
-        sample = draft.sample(f"{keys}/{place}", lookup.answer_tokens, source.longest)
+        sample = finished(draft, f"{keys}/{place}", lookup.answer_tokens, source.longest)
         tokens = source.count_tokens(sample) + lookup.answer_tokens
         if tokens > source.longest:
             raise CannotMake(f"{keys} keys take {tokens:,} tokens, which is over {source.longest:,}", "lengths")
@@ -101,13 +100,13 @@ def passkey(source: Source) -> Iterator[Sample]:
     """Yield prompts with a number of five digits, at depths from 0 to 1."""
     for length, place, depth in places(source):
         key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
-        yield Fit(f"{length}/{place}", 16, length, source)(partial(_hidden, key, depth))
+        yield fitted(partial(_hidden, key, depth), f"{length}/{place}", 16, length, source)
 
 
-def _hidden(key: str, depth: float, hay: int) -> Draft:
+def _hidden(key: str, depth: float, hay: int) -> Sample:
     lines = [NOISE] * hay
     lines.insert(round(depth * hay), f"The pass key is {key}. Remember it: {key} is the pass key.")
-    return Draft(
+    return Sample(
         context="There is one thing worth knowing in much idle talk. Find it and remember it.\n\n" + "\n".join(lines),
         question="\n\nWhat is the pass key?",
         begin=" The pass key is",

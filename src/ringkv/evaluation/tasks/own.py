@@ -7,18 +7,24 @@ in it. Without any, its score is how far it agrees with the full cache's answer.
 wherever the question is placed.
 """
 
-import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import NoneOfKind, Sample, not_empty
 from ringkv.evaluation.tasks.source import Source
 
-ANSWER_TOKENS = 128
 BETWEEN = "\n\n"  # a prompt and its question
-KINDS = {"prompt": str, "question": str, "answers": list, "max_tokens": int}
+
+
+class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    prompt: str
+    question: str = ""
+    answers: tuple[str | int | float, ...] = ()
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 128
 
 
 def with_answers(source: Source) -> Iterator[Sample]:
@@ -39,34 +45,17 @@ def _samples(source: Source) -> Iterator[Sample]:
 
 def _sample(number: int, text: str) -> Sample:
     try:
-        fields = json.loads(text)
-    except ValueError as error:
+        own = msgspec.json.decode(text, type=Prompt)
+    except msgspec.MsgspecError as error:
+        fields = ", ".join(f'"{name}"' for name in Prompt.__struct_fields__)
         raise InvalidRequest(
-            f'prompt {number} is not JSON ({error}); write {{"prompt": "..."}} on each line', "prompts"
+            f'prompt {number} is invalid ({error}); write {{"prompt": "..."}} on each line, with the fields {fields}',
+            "prompts",
         ) from error
-    _check(number, fields)
-    question = fields.get("question", "")
     return Sample(
         name=str(number),
-        context=fields["prompt"],
-        question=f"{BETWEEN}{question}" if question else "",
-        references=tuple(map(str, fields.get("answers", ()))),
-        answer_tokens=fields.get("max_tokens", ANSWER_TOKENS),
+        context=own.prompt,
+        question=f"{BETWEEN}{own.question}" if own.question else "",
+        references=tuple(map(str, own.answers)),
+        answer_tokens=own.max_tokens,
     )
-
-
-def _check(number: int, fields: Any) -> None:
-    """Raise InvalidRequest unless a prompt has the fields of the module's docstring."""
-    if not isinstance(fields, dict) or "prompt" not in fields:
-        raise InvalidRequest(f'prompt {number} has no "prompt"; write {{"prompt": "..."}} on each line', "prompts")
-    for name, value in fields.items():
-        if name not in KINDS or not isinstance(value, KINDS[name]):
-            raise InvalidRequest(
-                f'prompt {number} has an invalid "{name}"; the fields are '
-                + ", ".join(f'"{field}" ({kind.__name__})' for field, kind in KINDS.items()),
-                "prompts",
-            )
-    if fields.get("max_tokens", 1) < 1:
-        raise InvalidRequest(
-            f'prompt {number} has "max_tokens" {fields["max_tokens"]}; it must be at least 1', "prompts"
-        )

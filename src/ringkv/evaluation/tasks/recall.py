@@ -11,7 +11,7 @@ from itertools import cycle
 from random import Random
 
 from ringkv.evaluation.sample import Sample
-from ringkv.evaluation.tasks.draft import Draft, Fit, places
+from ringkv.evaluation.tasks.draft import fitted, places
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
 
@@ -36,14 +36,14 @@ def question(name: str) -> str:
     return f"\n\nWhich number does {name} have in the list above?"
 
 
-def draft(seed: str, hay: int, depth: float) -> Draft:
+def draft(seed: str, hay: int, depth: float) -> Sample:
     """Return a list of `hay` names, of which the one at `depth` is asked for."""
     pairs = numbers(Random(seed), hay)
     name, number = list(pairs.items())[round(depth * (len(pairs) - 1))]
-    return Draft(listed(pairs), question(name), f"\n{name}:", (number,), {"depth": depth})
+    return Sample(listed(pairs), question(name), f"\n{name}:", (number,), {"depth": depth})
 
 
 def samples(source: Source) -> Iterator[Sample]:
     for length, place, depth in places(source):
         make = partial(draft, f"{source.seed}/recall/{length}/{place}", depth=depth)
-        yield Fit(f"{length}/{place}", ANSWER_TOKENS, length, source)(make)
+        yield fitted(make, f"{length}/{place}", ANSWER_TOKENS, length, source)

@@ -74,7 +74,7 @@ inline void prefetch(const T* rows, int64_t count, int64_t width) {
   for (int64_t i = 0; i < count * width * int64_t(sizeof(T)); i += 64) __builtin_prefetch(at + i, 0, kLocality);
 }
 
-#if defined(CPU_CAPABILITY_AVX2)
+#if !defined(CPU_CAPABILITY_AVX512)
 // The queries of a group [G, width] as floats, which are converted once, not for each key.
 template <int G, typename T>
 const float* widened(const T* q, int64_t width) {
@@ -130,7 +130,7 @@ void score_rows_of(const T* q, const Rows& key, const Rows& later, int64_t entri
     }
     for (int g = 0; g < G; ++g) (sixteen_sums(parts[g]) * Vec(scale)).store(scores + g * kBlock + j);
   }
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
   constexpr int kRows = G > 2 ? 2 : 4;  // their sums fit into registers
   const float* wide = widened<G>(q, width);
   for (; j + kLanes <= entries; j += kLanes) {

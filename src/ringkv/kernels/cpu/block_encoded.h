@@ -14,8 +14,6 @@
 
 #include "int4.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 
 #if !defined(RINGKV_QUADS)
@@ -79,5 +77,3 @@ class BlockEncoded {
 };
 
 }  // namespace ringkv
-
-#endif

@@ -46,34 +46,22 @@ void attend_entries(const Step<T>& step, Stored& stored, Entries& entries) {
   stored.add_centers();
 }
 
-template <typename Stored, typename T>
-Results attend(const Step<T>& step, const DecodeArguments& a) {
-  Stored stored(step, a);
-  const auto run = [&](auto&& entries) {
-    attend_entries(step, stored, entries);
-    return step.results;
-  };
-  if (a.places) return run(RaggedEntries<T>(step, a));
-  if (!a.pages.empty()) return run(PagedEntries<T>(step, a));
-  return run(EveryEntry<T>(step, a));
-}
-
-Results attend_plain(const DecodeArguments& a) {
+// Attends to slots of a class `Stored`, of the dtype of the queries and what else it is a template of.
+template <template <typename...> typename Stored, typename... Encoding>
+Results attend(const DecodeArguments& a) {
   return with_dtype(a.q.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    return attend<PlainSlots<T>>(Step<T>(a), a);
+    const Step<T> step(a);
+    Stored<T, Encoding...> stored(step, a);
+    const auto run = [&](auto&& entries) {
+      attend_entries(step, stored, entries);
+      return step.results;
+    };
+    if (a.places) return run(RaggedEntries<T>(step, a));
+    if (!a.pages.empty()) return run(PagedEntries<T>(step, a));
+    return run(EveryEntry<T>(step, a));
   });
 }
-
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-template <typename Encoding>
-Results attend_encoded(const DecodeArguments& a) {
-  return with_dtype(a.q.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    return attend<EncodedSlots<T, Encoding>>(Step<T>(a), a);
-  });
-}
-#endif
 
 using Signature = Results(const at::Tensor&, const OptionalTensor&, const OptionalTensor&, at::TensorList,
                           const OptionalTensor&, const OptionalTensor&, int64_t, int64_t, const at::Tensor&,
@@ -90,18 +78,18 @@ Results reference(const DecodeArguments& a) {
 // Runs the kernel of the arguments, or the reference if there is none for them.
 Results run(const DecodeArguments& a) {
   if (!a.residents.empty() || a.q.size(3) % kWidthStep) return reference(a);
-  const bool is_plain = a.encoding == "plain";
-  [[maybe_unused]] const bool are_latents = a.planes.size() == (is_plain ? 1 : 2);
+  const bool is_plain = a.encoding == "plain", is_int8 = a.encoding == "int8", is_int4 = a.encoding == "int4";
+  const bool are_latents = a.planes.size() == (is_plain ? 1 : 2);
 #if defined(RINGKV_LATENT_TILES)
-  if (are_latents && a.q.scalar_type() == at::kBFloat16)
-    return is_plain ? attend_plain_latents(a) : attend_encoded_latents(a);
+  if (are_latents && a.q.scalar_type() == at::kBFloat16) {
+    if (is_plain) return attend_plain_latents(a);
+    if (is_int8 || is_int4) return attend_encoded_latents(a);
+  }
 #endif
-  if (is_plain) return attend_plain(a);
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+  if (is_plain) return attend<PlainSlots>(a);
   if (a.encoding == "zipcache") return decode_attend_zip(a);
-  if (!are_latents && a.encoding == "int8") return attend_encoded<Int8>(a);
-  if (!are_latents && a.encoding == "int4") return attend_encoded<Int4>(a);
-#endif
+  if (is_int8 && !are_latents) return attend<EncodedSlots, Int8>(a);
+  if (is_int4 && !are_latents) return attend<EncodedSlots, Int4>(a);
   return reference(a);
 }
 

@@ -10,8 +10,6 @@
 #include "decode_step.h"
 #include "zip_slots.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 namespace {
 
@@ -248,5 +246,3 @@ Results decode_attend_zip(const DecodeArguments& a) {
 }
 
 }  // namespace ringkv
-
-#endif

@@ -66,8 +66,6 @@ struct EncodedBlock {
   EncodedBlock end_of_run() const { return {head, key, value, key_scale, value_scale, 0, {}}; }
 };
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512VNNI__)
 using QueryElement = int8_t;
 #else
@@ -141,7 +139,5 @@ class Queries {
   std::vector<float> scale_;
   std::vector<int32_t> sum_;
 };
-
-#endif
 
 }  // namespace ringkv

@@ -12,8 +12,6 @@
 #include "entries.h"
 #include "workspace.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 namespace {
 
@@ -144,5 +142,3 @@ class EncodedSlots {
 
 }  // namespace
 }  // namespace ringkv
-
-#endif

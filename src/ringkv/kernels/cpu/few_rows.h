@@ -12,7 +12,7 @@
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
 #include "nibbles_avx512.h"
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#else
 #include "nibbles_avx2.h"
 #endif
 
@@ -24,8 +24,6 @@ template <typename Storage>
 struct FewRows {
   static constexpr int64_t kMost = 0;
 };
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 template <>
 struct FewRows<StoredInt4> {
@@ -50,7 +48,5 @@ struct FewRows<StoredGroups<kMinimums>> {
       });
   }
 };
-
-#endif
 
 }  // namespace ringkv

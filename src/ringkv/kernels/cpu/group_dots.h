@@ -83,7 +83,7 @@ void multiply_groups(const uint8_t* block, const GroupRows& x, int64_t first, in
   for (int m = 0; m < M; ++m) _mm512_storeu_ps(c + m * kNR, totals[m]);
 }
 
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#else
 
 constexpr int64_t kGroupRows = 8, kGroupMR = 2;
 

@@ -9,8 +9,6 @@
 #include "int8.h"
 #include "levels.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 
 using BlockInt4 = EncodedBlock<uint8_t, c10::Half>;
@@ -327,5 +325,3 @@ struct Int4 {
 };
 
 }  // namespace ringkv
-
-#endif

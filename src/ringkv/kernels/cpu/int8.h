@@ -9,8 +9,6 @@
 #include "int_vectors.h"
 #include "sum_quads.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 
 using BlockInt8 = EncodedBlock<int8_t, float>;
@@ -258,5 +256,3 @@ struct Int8 {
 };
 
 }  // namespace ringkv
-
-#endif

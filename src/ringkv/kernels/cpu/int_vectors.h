@@ -2,20 +2,11 @@
 
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 #include <immintrin.h>
 
-namespace ringkv {
+#include "lanes.h"
 
-// Returns the 32 bits from an address on.
-inline int32_t word_of(const void* from) {
-  int32_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
+namespace ringkv {
 
 // A vector has kElements elements.
 #if defined(CPU_CAPABILITY_AVX512)
@@ -72,7 +63,7 @@ struct IntVector {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
   }
 };
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
 struct IntVector {
   using V = __m256i;
   static constexpr int64_t kElements = 16;
@@ -115,5 +106,3 @@ struct IntVector {
 #endif
 
 }  // namespace ringkv
-
-#endif

@@ -7,6 +7,8 @@
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
 
+#include <cstdint>
+#include <cstring>
 #include <tuple>
 
 namespace ringkv {
@@ -14,6 +16,13 @@ namespace ringkv {
 using Vec = at::vec::Vectorized<float>;
 constexpr int kLanes = Vec::size();
 constexpr int kStep = 2 * kLanes;
+
+// Returns the 32 bits from an address on.
+inline int32_t word_of(const void* from) {
+  int32_t word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
 
 // Loads and multiplies rows of stored type T, kStep elements at a time. `split` loads a step into two float vectors, in
 // an order that depends on T; `join` stores such a pair in the row's order.
@@ -77,7 +86,7 @@ inline Vec sixteen_sums(const Vec* v) {
   };
   return Vec(pair(pair(v[0], v[1]), pair(v[2], v[3])));
 }
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
 // Returns the sums of eight vectors.
 inline Vec eight_sums(const Vec* v) {
   const auto four = [](const Vec* x) { return _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3])); };

@@ -6,11 +6,9 @@
 #pragma once
 
 #include <c10/util/Half.h>
+#include <immintrin.h>
 
 #include "encoded_block.h"
-
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-#include <immintrin.h>
 
 namespace ringkv {
 
@@ -94,5 +92,3 @@ struct Ranges {
 };
 
 }  // namespace ringkv
-
-#endif

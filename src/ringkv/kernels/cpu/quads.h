@@ -26,7 +26,7 @@ inline void write_quads(const uint8_t* pairs, uint8_t* to) {
   for (int64_t i = 0; i < kBlockSize; i += kQuadLine) _mm512_storeu_si512(to + i, quads_of(pairs + i));
 }
 
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
 
 inline void write_quads(const uint8_t* pairs, uint8_t* to) {
   const auto load = [](const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); };
@@ -39,15 +39,6 @@ inline void write_quads(const uint8_t* pairs, uint8_t* to) {
       store(to + 32 * half, _mm_unpacklo_epi16(first, second));
       store(to + 32 * half + 16, _mm_unpackhi_epi16(first, second));
     }
-}
-
-#else
-
-inline void write_quads(const uint8_t* pairs, uint8_t* to) {
-  for (int64_t line = 0; line < kBlockSize; line += kQuadLine)
-    for (int64_t n = 0; n < kTileN; ++n)
-      for (int64_t k = 0; k < 4; ++k)
-        to[line + 4 * n + k] = pairs[line + k / 2 * 2 * kTileN + 2 * n + k % 2] ^ 0x80;
 }
 
 #endif

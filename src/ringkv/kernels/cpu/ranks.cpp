@@ -191,24 +191,6 @@ int64_t before(at::IntArrayRef widths, int64_t rank) {
   return std::accumulate(widths.begin(), widths.begin() + rank, int64_t(0));
 }
 
-at::Tensor all_gather(const at::Tensor& given, at::IntArrayRef widths) {
-  const auto x = given.to(at::kFloat).contiguous();
-  const int64_t width = x.size(1), widest = *std::max_element(widths.begin(), widths.end());
-  TORCH_CHECK(int64_t(widths.size()) == connected().count() && widest <= connected().floats(),
-              "all_gather: ", widths.size(), " ranks of up to ", widest, " elements do not fit");
-  const int64_t step = connected().floats() / widest, total = before(widths, connected().count());
-  auto y = at::empty({x.size(0), total}, x.options());
-  for (int64_t from = 0; from < x.size(0); from += step) {
-    const int64_t rows = std::min(step, x.size(0) - from);
-    connected().exchange(x.const_data_ptr<float>() + from * width, rows * width);
-    float* to = y.data_ptr<float>() + from * total;
-    for (int64_t rank = 0; rank < connected().count(); to += widths[rank++])
-      for (int64_t row = 0; row < rows; ++row)
-        std::memcpy(to + row * total, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
-  }
-  return y;
-}
-
 // Rows of `width` elements that fit in an area, a multiple of `unit`.
 int64_t fitting_rows(int64_t width, int64_t unit) {
   const int64_t rows = connected().floats() / width / unit * unit;
@@ -216,23 +198,29 @@ int64_t fitting_rows(int64_t width, int64_t unit) {
   return rows;
 }
 
-// Writes x [N, own width]; reads this rank's rows, one in `count`, from the areas of all.
-at::Tensor columns_to_rows(const at::Tensor& given, at::IntArrayRef widths) {
+// Writes x [N, own width]; reads every `unit`th row, from row `first` on, from the areas of all.
+at::Tensor gathered(const at::Tensor& given, at::IntArrayRef widths, int64_t first, int64_t unit) {
   const auto x = given.to(at::kFloat).contiguous();
   const int64_t count = connected().count(), width = x.size(1), total = before(widths, count);
-  TORCH_CHECK(int64_t(widths.size()) == count && x.size(0) % count == 0, "columns_to_rows: ", x.size(0), " rows and ",
+  TORCH_CHECK(int64_t(widths.size()) == count && x.size(0) % unit == 0, "gathered: ", x.size(0), " rows and ",
               widths.size(), " widths for ", count, " ranks");
-  const int64_t step = fitting_rows(*std::max_element(widths.begin(), widths.end()), count);
-  auto y = at::empty({x.size(0) / count, total}, x.options());
+  const int64_t step = fitting_rows(*std::max_element(widths.begin(), widths.end()), unit);
+  auto y = at::empty({x.size(0) / unit, total}, x.options());
   float* to = y.data_ptr<float>();
   for (int64_t from = 0; from < x.size(0); from += step) {
     const int64_t rows = std::min(step, x.size(0) - from);
     connected().exchange(x.const_data_ptr<float>() + from * width, rows * width);
-    for (int64_t row = connected().rank(); row < rows; row += count)
+    for (int64_t row = first; row < rows; row += unit)
       for (int64_t rank = 0; rank < count; to += widths[rank++])
         std::memcpy(to, connected().area(rank) + row * widths[rank], widths[rank] * sizeof(float));
   }
   return y;
+}
+
+at::Tensor all_gather(const at::Tensor& x, at::IntArrayRef widths) { return gathered(x, widths, 0, 1); }
+
+at::Tensor columns_to_rows(const at::Tensor& x, at::IntArrayRef widths) {
+  return gathered(x, widths, connected().rank(), connected().count());
 }
 
 // Writes this rank's rows x [N / count, all widths]; reads its columns from the areas of all, a row of each in turn.

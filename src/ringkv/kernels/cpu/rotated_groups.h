@@ -23,7 +23,7 @@ struct PairWords {
 
  private:
   Vec dot(__m512i by) const { return Vec(_mm512_cvtepi32_ps(_mm512_madd_epi16(words, by))); }
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
   __m256i words;
   static PairWords load(const uint8_t* row) {
     return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)))};
@@ -35,13 +35,6 @@ struct PairWords {
 
  private:
   Vec dot(__m256i by) const { return Vec(_mm256_cvtepi32_ps(_mm256_madd_epi16(words, by))); }
-#else
-  PairOfElements of;
-  static PairWords load(const uint8_t* row) { return {pair_of(row)}; }
-  PairWords operator+(const PairWords& b) const { return {{of.even + b.of.even, of.odd + b.of.odd}}; }
-  PairWords operator-(const PairWords& b) const { return {{of.even - b.of.even, of.odd - b.of.odd}}; }
-  Vec sums() const { return of.even + of.odd; }
-  Vec differences() const { return of.even - of.odd; }
 #endif
 };
 

@@ -87,9 +87,8 @@ inline void rotate_block(const uint8_t* block, BlockFloats& to, float (&largest)
   std::memcpy(stored, block, sizeof stored);
   for (int64_t k = 0; k < kTileK; ++k)
     for (int64_t n = 0; n < kTileN; ++n) {
-      uint32_t word;
-      std::memcpy(&word, block + sizeof stored + k / 8 * StoredInt4::kLineBytes + (n % 8 * 2 + k % 2) * 4, sizeof word);
-      to[k][n] = float(int32_t(word >> (k % 8 / 2 * 8 + n / 8 * 4) & 15));
+      const uint8_t* at = block + sizeof stored + k / 8 * StoredInt4::kLineBytes + (n % 8 * 2 + k % 2) * 4;
+      to[k][n] = float(word_of(at) >> (k % 8 / 2 * 8 + n / 8 * 4) & 15);
     }
   for (int64_t half = 1; half < kRotation; half *= 2)
     for (int64_t k = 0; k < kTileK; ++k) {

@@ -10,7 +10,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -222,34 +221,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> top_logprobs(const at::Tensor& lo
   return {logprobs, ids, top};
 }
 
-// Sets the tokens of one row that are not kept to kForbidden; in place. The kept ones are a prefix of the order.
-void truncate_row(float* logits, int64_t vocab, const Truncation& settings) {
-  const RowLogits row(logits, vocab);
-  const Truncated kept(row, settings);
-  std::vector<Rank> order(vocab);
-  for (int64_t i = 0; i < vocab; ++i) order[i] = {logits[i], i};
-  std::sort(order.begin(), order.end());
-  const auto end = std::partition_point(order.begin(), order.end(), [&](Rank rank) { return kept.keeps(rank); });
-  std::for_each(end, order.end(), [&](Rank rank) { logits[rank.id] = kForbidden; });
-}
-
-at::Tensor truncated(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& top_k,
-                     const at::Tensor& top_p, const at::Tensor& min_p) {
-  at::Tensor out = logits.clone();
-  const int64_t rows = out.size(0), vocab = out.size(1);
-  float* to = out.mutable_data_ptr<float>();
-  const at::Tensor settings = at::stack({temperature, top_k.flatten(), top_p.flatten(), min_p.flatten()}, 1);
-  const float* of = data<float>(settings, rows * 4, "settings");
-  for (int64_t row = 0; row < rows; ++row, of += 4)
-    truncate_row(to + row * vocab, vocab, {of[0], of[1], of[2], of[3]});
-  return out;
-}
-
 }  // namespace
 }  // namespace ringkv
 
 TORCH_LIBRARY_IMPL(ringkv, CPU, m) {
   m.impl("sample", &ringkv::sample);
   m.impl("top_logprobs", &ringkv::top_logprobs);
-  m.impl("truncate", &ringkv::truncated);
 }

@@ -14,8 +14,6 @@
 #define RINGKV_QUADS  // weighted sums are computed in quads, see sum_quads.h
 #endif
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 
 constexpr int64_t kMaxWeighted = 6;  // queries
@@ -129,5 +127,3 @@ inline std::pair<float, float> weigh(float* scores, const float* scale, int64_t 
 #endif
 
 }  // namespace ringkv
-
-#endif

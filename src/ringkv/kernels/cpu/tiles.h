@@ -1,4 +1,4 @@
-// Tiles: the GEMM microkernels, up to kMR x kNR = 32 x 32, on AMX, AVX-512 BF16, AVX2 or plain C++.
+// Tiles: the GEMM microkernels, up to kMR x kNR = 32 x 32, on AMX, AVX-512 BF16 or AVX2.
 //
 // A panel is 16 outputs (N) of a packed weight, stored as blocks of kTileK elements along K, each [kTileK / 2][16][2].
 // This is the VNNI layout of the right operand of AMX and of bfloat16 dot products, so one copy serves every processor.

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "lanes.h"
 #include "tiles.h"
 
 namespace ringkv {
@@ -26,9 +27,7 @@ inline void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16*
       const auto right = (__m512bh)_mm512_loadu_si512(second + k * kTileN);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) {
-        int32_t two;
-        std::memcpy(&two, x + m * row + k, sizeof two);
-        const auto both = (__m512bh)_mm512_set1_epi32(two);
+        const auto both = (__m512bh)_mm512_set1_epi32(word_of(x + m * row + k));
         sums[m][0] = _mm512_dpbf16_ps(sums[m][0], left, both);
         sums[m][1] = _mm512_dpbf16_ps(sums[m][1], right, both);
       }
@@ -39,7 +38,7 @@ inline void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16*
     for (int s = 0; s < 2; ++s) _mm512_storeu_ps(c + m * c_row + s * next_panel, sums[m][s]);
 }
 
-#elif defined(__AVX2__) && defined(__FMA__)
+#else
 constexpr int kRowsInRegisters = 6;
 constexpr int64_t kKCBlocks = 8;  // so many blocks of two panels fit in L1
 
@@ -131,34 +130,6 @@ void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first,
   multiply_panels<M, 1>(floats, panels + 1, blocks, c + next_panel, c_row, next_panel, add);
 }
 
-#else
-constexpr int kRowsInRegisters = 4;
-constexpr int64_t kKCBlocks = 1 << 20;
-
-template <int M>
-void multiply_rows(const BF16* x, int64_t row, int64_t block, const BF16* first, const BF16* second,
-                   int64_t blocks, float* c, int64_t c_row, int64_t next_panel, bool add, Ahead) {
-  for (int s = 0; s < 2; ++s) {
-    const BF16* panel = s ? second : first;
-    float sums[M][kTileN];
-    for (int m = 0; m < M; ++m)
-      for (int i = 0; i < kTileN; ++i) sums[m][i] = add ? c[m * c_row + s * next_panel + i] : 0.f;
-    for (int64_t k = 0; k < blocks * kTileK; k += 2) {
-      float even[kTileN], odd[kTileN];
-      for (int i = 0; i < kTileN; ++i) {
-        even[i] = float(panel[k * kTileN + 2 * i]);
-        odd[i] = float(panel[k * kTileN + 2 * i + 1]);
-      }
-      for (int m = 0; m < M; ++m) {
-        const BF16* two = x + m * row + k / kTileK * block + k % kTileK;
-        const float a = float(two[0]), b = float(two[1]);
-        for (int i = 0; i < kTileN; ++i) sums[m][i] += a * even[i] + b * odd[i];
-      }
-    }
-    for (int m = 0; m < M; ++m)
-      for (int i = 0; i < kTileN; ++i) c[m * c_row + s * next_panel + i] = sums[m][i];
-  }
-}
 #endif
 
 // c (+)= x . (first, second), for up to kMR rows over `blocks` blocks.

@@ -66,7 +66,7 @@ inline void StoredInt4::widen(const uint8_t* block, BF16* tile) {
   }
 }
 
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#else
 
 // Stores the upper halves of 16 floats, in order.
 inline void store_upper(BF16* to, __m256i first, __m256i second) {
@@ -121,31 +121,6 @@ inline void StoredInt4::widen(const uint8_t* block, BF16* tile) {
     for (int i = 0; i < kHalves; ++i)
       store_upper(tile + (line * kHalves + i) * kTileN, widened(low, i, scale[i % 2].low, minimum[i % 2].low),
                   widened(high, i, scale[i % 2].high, minimum[i % 2].high));
-  }
-}
-
-#else
-
-inline void StoredInt8::widen(const uint8_t* block, BF16* tile) {
-  for (int64_t i = 0; i < kBlockSize; ++i) tile[i] = BF16(float(int8_t(block[i])));
-}
-
-inline void StoredInt4::widen(const uint8_t* block, BF16* tile) {
-  c10::Half stored[2 * kTileN];
-  float scale[kNR], minimum[kNR];
-  std::memcpy(stored, block, sizeof stored);
-  for (int64_t i = 0; i < kNR; ++i) {
-    scale[i] = stored[i / 2];
-    minimum[i] = stored[kTileN + i / 2];
-  }
-  for (int64_t line = 0; line < kLines; ++line) {
-    uint32_t words[kTileN];
-    std::memcpy(words, block + sizeof stored + line * kLineBytes, sizeof words);
-    for (int64_t i = 0; i < kHalves; ++i) {
-      const float *scales = scale + i % 2 * kTileN, *minimums = minimum + i % 2 * kTileN;
-      BF16* to = tile + (line * kHalves + i) * kTileN;
-      for (int64_t j = 0; j < kTileN; ++j) to[j] = BF16(float(words[j] >> 4 * i & 15) * scales[j] + minimums[j]);
-    }
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "lanes.h"
 #include "tiles.h"
@@ -25,12 +24,7 @@ inline Vec from_halves(const uint8_t* at) {
   return wide;
 }
 inline Vec from_bytes(const uint8_t* at) {
-  using Bytes = at::vec::Vectorized<int8_t>;
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  return at::vec::convert<float>(Bytes::loadu_one_fourth(at));
-#else
-  return at::vec::convert<float>(Bytes::loadu(at, kLanes));
-#endif
+  return at::vec::convert<float>(at::vec::Vectorized<int8_t>::loadu_one_fourth(at));
 }
 
 inline PairOfElements pair_of(const uint8_t* row) {
@@ -38,22 +32,17 @@ inline PairOfElements pair_of(const uint8_t* row) {
   const __m512i words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
   return {Vec(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 16), 16))),
           Vec(_mm512_cvtepi32_ps(_mm512_srai_epi32(words, 16)))};
-#elif defined(CPU_CAPABILITY_AVX2)
+#else
   const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)));
   return {Vec(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 16), 16))),
           Vec(_mm256_cvtepi32_ps(_mm256_srai_epi32(words, 16)))};
-#else
-  const auto [even, odd] = at::vec::deinterleave2(from_bytes(row), from_bytes(row + kLanes));
-  return {even, odd};
 #endif
 }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)
 
 inline __m512bh broadcast_pair(const BF16* at) {
-  int32_t pair;
-  std::memcpy(&pair, at, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
+  return (__m512bh)_mm512_set1_epi32(word_of(at));
 }
 
 // Returns the first or the last eight elements, each twice: two neighbours in a tile's row belong to one output.

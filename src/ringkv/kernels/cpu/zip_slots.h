@@ -14,8 +14,6 @@
 #include "constants.h"
 #include "levels.h"
 
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-
 namespace ringkv {
 namespace {
 
@@ -214,5 +212,3 @@ void append(const ZipHead<T>& head, const ZipPlanes& planes, const T* key, const
 
 }  // namespace
 }  // namespace ringkv
-
-#endif

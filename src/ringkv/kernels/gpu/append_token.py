@@ -16,8 +16,8 @@ from ringkv.base.zip_sizes import CHUNK as _CHUNK
 from ringkv.base.zip_sizes import COUNTS as _COUNTS
 from ringkv.base.zip_sizes import SALIENT as _SALIENT
 from ringkv.kernels.constants import OUTWARD as _OUTWARD
+from ringkv.kernels.gpu.elements import elements_of
 from ringkv.kernels.gpu.encode_vector import MAX_HALF, clamp, half_scale, rounded
-from ringkv.kernels.gpu.nibbles import elements_of
 from ringkv.kernels.gpu.tiles import vector_of
 
 CHUNK, COUNTS, SALIENT = tl.constexpr(_CHUNK), tl.constexpr(_COUNTS), tl.constexpr(_SALIENT)

@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.append_token import CHUNK, COUNTS, SALIENT, held, salient_of
-from ringkv.kernels.gpu.elements import OFFSET
-from ringkv.kernels.gpu.encoded_tiles import load_words, next_weights
-from ringkv.kernels.gpu.nibbles import elements_of, low_half
+from ringkv.kernels.gpu.attend_words import load_words, next_weights
+from ringkv.kernels.gpu.elements import OFFSET, elements_of, low_half, nibble_of
 
 SIZES = "heads", "queries", "entries", "ranges", "first_range", "chunks", "splits", "first_split", "blocks"
 
@@ -45,7 +44,6 @@ def attend_chunks(
     COLUMNS: tl.constexpr,  # WIDTH / 4 words of nibbles, padded to a power of two
     BLOCK: tl.constexpr,
     BITS: tl.constexpr,
-    ELEMENTS: tl.constexpr,  # of `codes.NIBBLES`
     PRODUCT: tl.constexpr,  # dtype of products
     PACKED: tl.constexpr,
 ):
@@ -103,7 +101,7 @@ def attend_chunks(
         for nibble in tl.static_range(4):
             folded = (wide[nibble] / by).to(PRODUCT)
             sums += folded.to(tl.float32)
-            elements = ELEMENTS[nibble](k, PACKED).to(PRODUCT)
+            elements = nibble_of(k, nibble, PACKED).to(PRODUCT)
             scores = tl.dot(elements, tl.trans(folded), scores, input_precision="ieee")
         sums = tl.sum(sums, 1)
         scores = (scores - (sums * (OFFSET + MIDDLE))[None, :]) * (largest * scale)[None, :] + (rest * scale)[None, :]
@@ -118,7 +116,7 @@ def attend_chunks(
         v = _load_nibbles(values, read, WIDTH, COLUMNS, BLOCK, BITS)
         before, acc = acc, ()
         for nibble in tl.static_range(4):
-            part = tl.dot(weights, ELEMENTS[nibble](v, PACKED).to(PRODUCT), input_precision="ieee") + shift
+            part = tl.dot(weights, nibble_of(v, nibble, PACKED).to(PRODUCT), input_precision="ieee") + shift
             factor = tl.load(factors + nibble * distance, mask=real, other=0.0).to(tl.float32)
             acc += (before[nibble] * shrink[:, None] + part * factor[None, :],)
     place = (row.to(tl.int64) * heads + head) * splits + first_split + tl.program_id(0)

@@ -13,21 +13,20 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.elements import OFFSET, int8_high, int8_low, nibble_0, nibble_1, nibble_2, nibble_3
-from ringkv.kernels.gpu.nibbles import MIDDLE, elements_of, low_half
+from ringkv.kernels.gpu.elements import MIDDLE, OFFSET, elements_of, int8_of, low_half, nibble_of
 
 
 class Code(NamedTuple):
     """Triton functions.
 
-    elements: each returns one element of words, see `elements`. place: returns which elements of a vector those are of
+    element: returns one element of words, see `elements`. place: returns which elements of a vector those are of
     a part of words. scores: returns those of keys, of the products of their elements and a query, of the keys' ranges,
     of the sums of the query's elements, and of a factor of each query. scales: returns those of values. shift: returns
     what is added to all elements of a weighted sum; None: nothing.
     """
 
     parts: int
-    elements: tuple[Any, ...]
+    element: Any
     place: Any
     scores: Any
     scales: Any
@@ -49,7 +48,7 @@ def scales_of_bytes(scales):
     return scales
 
 
-BYTES = Code(2, (int8_low, int8_high), place_of_byte, scores_of_bytes, scales_of_bytes, None)
+BYTES = Code(2, int8_of, place_of_byte, scores_of_bytes, scales_of_bytes, None)
 """int8 elements and a float32 scale."""
 
 
@@ -72,7 +71,5 @@ def shift_of_nibbles(unscaled, weights, ranges):
     return tl.sum(middles - (OFFSET + MIDDLE) * weights.to(tl.float32), 0)
 
 
-NIBBLES = Code(
-    4, (nibble_0, nibble_1, nibble_2, nibble_3), place_of_nibble, scores_of_nibbles, low_half, shift_of_nibbles
-)
+NIBBLES = Code(4, nibble_of, place_of_nibble, scores_of_nibbles, low_half, shift_of_nibbles)
 """4-bit levels, and int32 with a scale and a minimum in float16."""

@@ -10,8 +10,8 @@ B rows of a step, S slots, H key-value heads, P pages of a slot, D elements of a
 import triton
 import triton.language as tl
 
+from ringkv.kernels.gpu.elements import by_nibble, low_half
 from ringkv.kernels.gpu.hadamard import rotate
-from ringkv.kernels.gpu.nibbles import by_nibble, low_half
 from ringkv.kernels.gpu.tiles import vector_of
 
 

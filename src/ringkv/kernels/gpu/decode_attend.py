@@ -8,8 +8,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from ringkv.base.cache_spec import IN_CHUNKS
+from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.encoding import ENCODINGS
-from ringkv.kernels.gpu import encoded_latents, entries, latent_attend, recall, zip_attend
+from ringkv.kernels.gpu import entries, latent_attend, recall, zip_attend
+from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
 from ringkv.kernels.gpu.selected_pages import complete, select
 from ringkv.kernels.gpu.splits import OutAndLse
@@ -26,14 +28,15 @@ def decode_attend(
     """See `kernels.decode_attend`, whose reference is the contract. `cut` replaces the usual tiling.
 
     The planes may be views of larger tensors if each head's entries are contiguous. The splits of `cut` are those of a
-    head on average.
+    head on average. An encoding without a Triton form has the reference.
     """
+    if slots.encoding not in ("plain", IN_CHUNKS, *FORMS):
+        return decode_attend_reference.decode_attend(q, k, v, slots, rows, scale)
     step = Step.of(q, k, v, slots, rows, scale)
     if slots.encoding == IN_CHUNKS:
         return zip_attend.decode_attend(step, cut)
     if len(slots.planes) == len(ENCODINGS[slots.encoding].parts):
-        of_latents = latent_attend.decode_attend if slots.centers is None else encoded_latents.decode_attend
-        return of_latents(step, cut)
+        return latent_attend.decode_attend(step, cut)
     usual = cut or entries.usual_tiling(step, capacity_of(step))
     if isinstance(slots.reading, Pages):
         return _attend_pages(step, slots.reading, usual)
@@ -54,7 +57,7 @@ def capacity_of(step: Step) -> int:
 def _attend_pages(step: Step, reading: Pages, cut: Tiling) -> OutAndLse:
     """Select pages of a slot and attend to them. The tiling does not depend on where the pages are."""
     page = step.slots.planes[0].shape[2] // reading.digests.shape[2]
-    if not entries.is_encoded(step):
+    if step.slots.encoding == "plain":
         cut = replace(cut, stages=2 * cut.stages - 1)  # half of them load numbers of pages ahead of entries
     if reading.residents is not None:
         return _attend_residents(step, reading, reading.residents, page, cut)

@@ -1,69 +1,78 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Elements of encoded vectors, in float16, from the 16-bit words in which they are loaded.
+"""Elements of encoded vectors, from the 16-bit words in which they are loaded: what they are, and where.
 
-Each bit pattern has a power of two's exponent, and the element in its mantissa: integers need no conversion. The result
-is the element, or what the function's name says more. PACKED: two words are in a register, and PTX instructions process
-both, which Triton's compiler would do one by one. Triton's interpreter has no PTX.
+As float16 each bit pattern has a power of two's exponent, and the element in its mantissa: integers need no conversion.
+PACKED: two words are in a register, and PTX instructions process both, which Triton's compiler would do one by one.
+Triton's interpreter has no PTX.
+
+`kernels.int4` packs nibbles, and explains their chunks. D elements of a vector, in D / 4 words of nibbles.
 """
 
 import triton
 import triton.language as tl
 
-OFFSET = tl.constexpr(16.0)  # of nibbles
+from ringkv.kernels.constants import CHUNK as _CHUNK
+
+CHUNK, CHUNK_WORDS = tl.constexpr(_CHUNK), tl.constexpr(_CHUNK // 4)
+OFFSET = tl.constexpr(16.0)  # of nibbles in float16
+MIDDLE = tl.constexpr(7.5)  # of the levels
 TWO = tl.constexpr("=r,r")
 
 
-def _ptx(*instructions: str) -> tl.constexpr:
-    return tl.constexpr("{ .reg .b32 t, u; " + " ".join(f"{instruction};" for instruction in instructions) + " }")
+def _ptx(*instructions: str) -> str:
+    return "{ .reg .b32 t, u; " + " ".join(f"{instruction};" for instruction in instructions) + " }"
 
 
 _INT8 = "lop3.b32 t, t, 0x00FF00FF, 0x64806480, 0x6A", "mov.b32 u, 0x64806480", "sub.rn.f16x2 $0, t, u"  # (a & b) ^ c
 _NIBBLE = "lop3.b32 $0, t, 0x03C003C0, 0x4C004C00, 0xEA"  # a & b | c
-PTX_INT8_LOW, PTX_INT8_HIGH = _ptx("mov.b32 t, $1", *_INT8), _ptx("shr.b32 t, $1, 8", *_INT8)
-PTX_NIBBLE_0, PTX_NIBBLE_1 = _ptx("shl.b32 t, $1, 6", _NIBBLE), _ptx("shl.b32 t, $1, 2", _NIBBLE)
-PTX_NIBBLE_2, PTX_NIBBLE_3 = _ptx("shr.b32 t, $1, 2", _NIBBLE), _ptx("shr.b32 t, $1, 6", _NIBBLE)
+PTX_INT8 = tl.constexpr((_ptx("mov.b32 t, $1", *_INT8), _ptx("shr.b32 t, $1, 8", *_INT8)))
+_SHIFTS = "shl.b32 t, $1, 6", "shl.b32 t, $1, 2", "shr.b32 t, $1, 2", "shr.b32 t, $1, 6"
+PTX_NIBBLE = tl.constexpr(tuple(_ptx(shift, _NIBBLE) for shift in _SHIFTS))
 
 
 @triton.jit
-def int8_low(words, PACKED: tl.constexpr):
-    """Return the int8 in the low byte; 1152 more of it is in the low bits of 1024."""
+def int8_of(words, PART: tl.constexpr, PACKED: tl.constexpr):
+    """Return the int8 in the low or the high byte, float16; 1152 more of it is in the low bits of 1024."""
     if PACKED:
-        return tl.inline_asm_elementwise(PTX_INT8_LOW, TWO, [words], tl.float16, True, 2)
-    return (words & 0xFF ^ 0x6480).to(tl.float16, bitcast=True) - 1152.0
+        return tl.inline_asm_elementwise(PTX_INT8[PART], TWO, [words], tl.float16, True, 2)
+    return (words >> 8 * PART & 0xFF ^ 0x6480).to(tl.float16, bitcast=True) - 1152.0
 
 
 @triton.jit
-def int8_high(words, PACKED: tl.constexpr):
-    """Return the int8 in the high byte."""
+def nibble_of(words, PART: tl.constexpr, PACKED: tl.constexpr):
+    """Return a nibble plus OFFSET, float16; that of part 0 is the lowest."""
     if PACKED:
-        return tl.inline_asm_elementwise(PTX_INT8_HIGH, TWO, [words], tl.float16, True, 2)
-    return int8_low(words >> 8, PACKED)
+        return tl.inline_asm_elementwise(PTX_NIBBLE[PART], TWO, [words], tl.float16, True, 2)
+    return (words >> 4 * PART << 6 & 0x3C0 | 0x4C00).to(tl.float16, bitcast=True)
 
 
 @triton.jit
-def nibble_0(words, PACKED: tl.constexpr):
-    """Return the lowest nibble plus OFFSET."""
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_NIBBLE_0, TWO, [words], tl.float16, True, 2)
-    return (words << 6 & 0x3C0 | 0x4C00).to(tl.float16, bitcast=True)
+def elements_of(words, WIDTH: tl.constexpr):
+    """Return the element that is the first nibble of each word of a vector, and the distance to its next nibble's.
+
+    For words from D / 4 on, elements are below D rounded up to a power of two.
+    """
+    chunk = words // CHUNK_WORDS
+    distance = tl.minimum(WIDTH // 4 - chunk * CHUNK_WORDS, CHUNK_WORDS)  # the words of this chunk
+    return chunk * CHUNK + words % CHUNK_WORDS, distance
 
 
 @triton.jit
-def nibble_1(words, PACKED: tl.constexpr):
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_NIBBLE_1, TWO, [words], tl.float16, True, 2)
-    return nibble_0(words >> 4, PACKED)
+def low_half(words):
+    """Return the float16 in the low 16 bits of int32 words, in float32."""
+    return (words & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
-def nibble_2(words, PACKED: tl.constexpr):
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_NIBBLE_2, TWO, [words], tl.float16, True, 2)
-    return nibble_0(words >> 8, PACKED)
+def in_order(elements, WIDTH: tl.constexpr):
+    """Return the places of bytes in the order in which they are loaded: they are neighbours in a word."""
+    return elements
 
 
 @triton.jit
-def nibble_3(words, PACKED: tl.constexpr):
-    if PACKED:
-        return tl.inline_asm_elementwise(PTX_NIBBLE_3, TWO, [words], tl.float16, True, 2)
-    return nibble_0(words >> 12, PACKED)
+def by_nibble(elements, WIDTH: tl.constexpr):
+    """Return the places of nibbles in the order in which they are loaded. From D on, places mean nothing."""
+    chunk = elements // CHUNK
+    words = tl.maximum(tl.minimum(WIDTH // 4 - chunk * CHUNK_WORDS, CHUNK_WORDS), 1)  # of this chunk
+    within = elements - chunk * CHUNK
+    return chunk * CHUNK + within % words * 4 + within // words

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels import constants
+from ringkv.kernels.gpu.elements import elements_of
 from ringkv.kernels.gpu.hadamard import rotate
-from ringkv.kernels.gpu.nibbles import elements_of
 
 MAX_INT8, MAX_INT4 = tl.constexpr(float(constants.MAX_INT8)), tl.constexpr(float(constants.MAX_INT4))
 MIN_HALF, MAX_HALF = tl.constexpr(constants.MIN_HALF), tl.constexpr(constants.MAX_HALF)

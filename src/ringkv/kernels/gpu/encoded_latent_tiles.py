@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 
 from ringkv.base.cache_spec import LATENT_GROUP as _GROUP
-from ringkv.kernels.gpu.elements import OFFSET, int8_high, int8_low, nibble_0, nibble_1, nibble_2, nibble_3
-from ringkv.kernels.gpu.nibbles import low_half
+from ringkv.kernels.gpu.elements import OFFSET, int8_of, low_half, nibble_of
 
 GROUP = tl.constexpr(_GROUP)
 
@@ -29,7 +28,7 @@ def int8_tile(
     PACKED: tl.constexpr,
 ):
     words = load_words(latents, at, is_read, START // 2, WIDTH // 2, SIZE // 2)
-    elements = tl.interleave(int8_low(words, PACKED), int8_high(words, PACKED))
+    elements = tl.interleave(int8_of(words, 0, PACKED), int8_of(words, 1, PACKED))
     return elements.to(tl.float32) * by_group(load_ranges(scales, at, is_read, START, WIDTH, SIZE), SIZE)
 
 
@@ -45,8 +44,8 @@ def int4_tile(
     PACKED: tl.constexpr,
 ):
     words = load_words(latents, at, is_read, START // 4, WIDTH // 4, SIZE // 4)
-    even = tl.interleave(nibble_0(words, PACKED), nibble_2(words, PACKED))
-    odd = tl.interleave(nibble_1(words, PACKED), nibble_3(words, PACKED))
+    even = tl.interleave(nibble_of(words, 0, PACKED), nibble_of(words, 2, PACKED))
+    odd = tl.interleave(nibble_of(words, 1, PACKED), nibble_of(words, 3, PACKED))
     limits = load_ranges(ranges, at, is_read, START, WIDTH, SIZE)
     steps = low_half(limits)
     lowest = low_half(limits >> 16) - OFFSET * steps

@@ -1,8 +1,14 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Hadamard rotations in Triton; `kernels.hadamard` has the same in torch."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import triton
 import triton.language as tl
+
+from ringkv.base.cache_spec import LATENT_GROUP
+from ringkv.kernels.gpu.elements import in_order
 
 
 @triton.jit
@@ -36,3 +42,31 @@ def _butterfly(vectors, SIZE: tl.constexpr, STAGE: tl.constexpr):
 def stages(width: int) -> int:
     """Return log2 of the elements of a block in a vector of so many: the largest power of two that divides them."""
     return (width & -width).bit_length() - 1
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Groups of elements, each of which is rotated alone.
+
+    whole: elements in whole groups, before the last group. stages, whole_stages: of the rotation of the last group, and
+    of a whole one. order: see `elements`.
+    """
+
+    stages: int
+    whole_stages: int
+    whole: int = 0
+    order: Any = in_order
+
+    @classmethod
+    def of_keys(cls, width: int) -> "Rotation":
+        """Return that of a head's keys of so many elements, which are a single group."""
+        return cls(stages(width), stages(width))
+
+    @classmethod
+    def of_latents(cls, order: Any, width: int) -> "Rotation":
+        whole = (width - 1) // LATENT_GROUP * LATENT_GROUP
+        last = stages(width - whole)
+        return cls(last, stages(LATENT_GROUP) if whole else last, whole, order)
+
+
+UNROTATED = Rotation(0, 0)

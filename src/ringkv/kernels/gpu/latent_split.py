@@ -4,7 +4,7 @@
 A split of plain latents includes the new token. Encoded ones are all written.
 
 B rows of a step, S slots, Q query heads, C entries, D elements of an entry, E first latents that are exact, which
-`merge_latents` adds, T tokens of a chunk.
+`merge_splits` adds, T tokens of a chunk.
 """
 
 import triton

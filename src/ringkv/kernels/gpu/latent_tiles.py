@@ -106,3 +106,38 @@ def exact_bits(firsts, WIDTH: tl.constexpr, EXACT: tl.constexpr):
         element = tl.load(firsts + first * WIDTH)
         bits |= tl.where(element == element, 1 << first, 0)
     return bits
+
+
+@triton.jit
+def with_center(
+    out,  # [COLUMNS], of the other latents minus the center
+    lse,  # [1], in base 2
+    latents,  # see `merge_splits`
+    rows,
+    row,
+    at,  # place of the query among those of all rows
+    scale,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    """Return attention to the exact latents too, each as one more split, and with the center."""
+    column, live = tl.arange(0, COLUMNS), tl.load(rows.live + row)
+    real = column < WIDTH
+    dots_at, centers = latents
+    slot = tl.load(rows.slot + row, mask=live > 0, other=0).to(tl.int64)  # a row without live entries may have none
+    dots, center = dots_at + at * (2 + EXACT) + 1, centers[0] + slot * centers[1]
+    bits = exact_bits(center + WIDTH, WIDTH, EXACT)
+    for first in tl.static_range(EXACT):
+        is_seen = (bits >> first & 1 == 1) & (first < live)
+        vector = tl.load(center + (1 + first) * WIDTH + column, mask=real & is_seen, other=0.0)
+        score = tl.where(is_seen, tl.load(dots + 1 + first) * scale, float("-inf"))
+        highest = tl.maximum(lse, score)
+        against = tl.where(highest == float("-inf"), 0.0, highest)
+        before, weight = tl.exp2(lse - against), tl.exp2(score - against)
+        total = before + weight
+        by = tl.where(total == 0.0, 1.0, total)
+        out, lse = (out * before + vector * weight) / by, highest + tl.log2(by)
+    is_empty = lse == float("-inf")
+    out = tl.where(is_empty, 0.0, out + tl.load(center + column, mask=real, other=0.0))
+    return out, tl.where(is_empty, float("-inf"), lse + tl.load(dots) * scale)

@@ -6,11 +6,43 @@ Vectors are rotated in groups of which the last one may have fewer elements; tho
 B rows of a step, H key-value heads, Q queries each, D head_dim, E first keys that a slot keeps exactly.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from ringkv.kernels.gpu.hadamard import rotate_groups
+from ringkv.kernels.gpu.hadamard import Rotation, rotate_groups
+from ringkv.kernels.gpu.step import Step, strided
 from ringkv.kernels.gpu.tiles import vector_of
+from ringkv.kernels.gpu.tiling import tile
+
+WARPS = 4
+
+
+def rotated_queries(step: Step, dtype: torch.dtype, rows: int, rotation: Rotation) -> tuple[Tensor, Tensor]:
+    """Return what `rotate_queries` writes in this dtype, with so many queries of a program."""
+    (batch, heads, queries, width), columns = step.q.shape, tile(step.q).columns
+    centers_of_head = step.centers.shape[-1] // width
+    rotated = step.q.new_empty(step.q.shape, dtype=dtype)
+    dots = step.q.new_empty(batch, heads, queries, 1 + centers_of_head, dtype=torch.float32)
+    rotate_queries[triton.cdiv(queries, rows), heads, batch](
+        strided(step.q, 3),
+        strided(step.centers, 2),
+        step.rows,
+        rotated,
+        dots,
+        queries,
+        ROWS=rows,
+        WIDTH=width,
+        COLUMNS=columns,
+        WHOLE=rotation.whole,
+        WHOLE_STAGES=rotation.whole_stages,
+        STAGES=rotation.stages,
+        ORDER=rotation.order,
+        CENTERS=centers_of_head,
+        num_warps=WARPS,
+    )
+    return rotated, dots
 
 
 @triton.jit(do_not_specialize=["queries"])

@@ -2,9 +2,9 @@
 """Partial results of splits, and their merging into a query's output: the last kernel of a step.
 
 Splits beyond the live length are neither written nor read. Encoded values are rotated; their weighted sum is rotated
-back here.
+back here. Those of latents also lack the exact ones, and the center.
 
-B rows of a step, H key-value heads, Q queries of each, D elements of a vector, S splits.
+B rows of a step, H key-value heads, Q queries of each, D elements of a vector, E first latents, S splits.
 """
 
 from math import log2
@@ -14,8 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ringkv.kernels.gpu.hadamard import rotate
+from ringkv.kernels.gpu.hadamard import UNROTATED, Rotation, rotate_groups
+from ringkv.kernels.gpu.latent_tiles import with_center
 from ringkv.kernels.gpu.readings import EVERY, Reading
+from ringkv.kernels.gpu.step import Strided
 from ringkv.kernels.gpu.tiling import Tiling, tile
 from ringkv.kernels.slots import Rows
 
@@ -35,24 +37,40 @@ def empty_parts(q: Tensor, splits: int) -> OutAndLse:
 
 
 def merged(
-    q: Tensor, parts: OutAndLse, rows: Rows, cut: Tiling, stages: int = 0, reading: Reading = EVERY
+    q: Tensor,
+    parts: OutAndLse,
+    rows: Rows,
+    cut: Tiling,
+    rotation: Rotation = UNROTATED,
+    reading: Reading = EVERY,
+    latents: tuple[Tensor, Strided] | None = None,
+    scale: float = 1.0,
 ) -> OutAndLse:
-    """Merge the splits of what rows read to the result for q [B, H, Q, D], rotated by so many stages."""
+    """Merge the splits of what rows read to the result for q [B, H, Q, D].
+
+    latents, scale: of encoded latents, see `merge_splits`.
+    """
     (batch, heads, queries, width), columns = q.shape, tile(q).columns
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
     merge_splits[queries, heads, batch](
         parts,
+        latents,
         out,
         lse,
         rows,
         reading.index,
+        scale * LOG2_E,
         cut.splits,
         READ=reading.functions,
         WIDTH=width,
         COLUMNS=columns,
         BLOCK=cut.block,
         STEP=MERGE_STEP,
-        STAGES=stages,
+        WHOLE=rotation.whole,
+        WHOLE_STAGES=rotation.whole_stages,
+        STAGES=rotation.stages,
+        ORDER=rotation.order,
+        EXACT=latents[0].shape[-1] - 2 if latents else 0,
         num_warps=max(2, columns // 128),
     )
     return out, lse
@@ -61,27 +79,35 @@ def merged(
 @triton.jit(do_not_specialize=["splits"])
 def merge_splits(
     parts,  # as `store_part` wrote them
+    latents,  # encoded ones: dots as `rotate_queries` wrote them, centers float32 [S, 1, D + E D] with a slot's stride
     out_at,  # [B, H, Q, D]
     lse_at,  # float32 [B, H, Q], natural
     rows,
     index,  # see `readings`
+    scale,  # times log2(e)
     splits,
     READ: tl.constexpr,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     STEP: tl.constexpr,  # splits read at a time
-    STAGES: tl.constexpr,  # of the rotation; 0 if values are not rotated
+    WHOLE: tl.constexpr,  # see `rotate_queries`
+    WHOLE_STAGES: tl.constexpr,
+    STAGES: tl.constexpr,  # 0 if values are not rotated
+    ORDER: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     query, head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     used = splits_of(READ, index, rows, row, head, splits, BLOCK)
     column = tl.arange(0, COLUMNS)
     real = column < WIDTH
     queries, place = tl.num_programs(0), row.to(tl.int64) * tl.num_programs(1) + head
-    out, lse = merge_parts(parts, place, query, column, real, queries, splits, used, WIDTH, COLUMNS, STEP)
+    stored, at = ORDER(column, WIDTH), place * queries + query
+    out, lse = merge_parts(parts, place, query, stored, real, queries, splits, used, WIDTH, COLUMNS, STEP)
     if STAGES > 0:
-        out = rotate(out, COLUMNS, STAGES)
-    at = place * queries + query
+        out = rotate_groups(out, column < WHOLE, COLUMNS, WHOLE_STAGES, STAGES)
+    if latents is not None:
+        out, lse = with_center(out, lse, latents, rows, row, at, scale, WIDTH, COLUMNS, EXACT)
     tl.store(out_at + at * WIDTH + column, out.to(out_at.dtype.element_ty), mask=real)
     tl.store(lse_at + at + tl.arange(0, 1), lse * LN_2)
 

@@ -46,3 +46,9 @@ class Step(NamedTuple):
     def of(cls, q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float) -> "Step":
         k, v = (new if new is None else with_contiguous_elements(new) for new in (k, v))
         return cls(with_contiguous_elements(q), k, v, slots, rows, scale)
+
+    @property
+    def centers(self) -> Tensor:
+        """The centers of encoded slots."""
+        assert self.slots.centers is not None
+        return self.slots.centers

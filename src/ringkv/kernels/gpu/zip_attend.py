@@ -19,7 +19,7 @@ from ringkv.kernels.gpu.append_token import append_token
 from ringkv.kernels.gpu.attend_buffer import attend_buffer, note_attention
 from ringkv.kernels.gpu.attend_chunks import attend_chunks
 from ringkv.kernels.gpu.codes import NIBBLES
-from ringkv.kernels.gpu.encoded_attend import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
+from ringkv.kernels.gpu.entries import FLOAT32, LEAST_ROWS, MORE_WARPS, ONE_WARP
 from ringkv.kernels.gpu.readings import ALL_SPLITS
 from ringkv.kernels.gpu.splits import LOG2_E, OutAndLse, empty_parts, merged
 from ringkv.kernels.gpu.step import Step, new_rows, strided
@@ -164,7 +164,6 @@ def _attend_run(step: Step, slots: ZipSlots, run: Run, to: Part) -> None:
         COLUMNS=max(MIN_ROWS, padded.columns // NIBBLES.parts),
         BLOCK=cut.block,
         BITS=run.bits,
-        ELEMENTS=NIBBLES.elements,
         PRODUCT=tl.float16 if padded.itemsize == HALF_BYTES else tl.float32,
         PACKED=step.q.is_cuda,
         num_warps=cut.warps,

@@ -1,4 +1,4 @@
-"""sample, top_logprobs, truncate: the sampling operators. Each row computes only what its request needs.
+"""sample, top_logprobs: the sampling operators. Each row computes only what its request needs.
 
 B slots, V vocabulary, TOP top tokens.
 """
@@ -6,10 +6,9 @@ B slots, V vocabulary, TOP top tokens.
 import torch
 from torch import Tensor
 
-from ringkv.kernels.library import LIBRARY
+from ringkv.kernels.library import register
 from ringkv.kernels.sampling import tiers
 from ringkv.kernels.sampling.tiers import BAD, FREE, Inputs
-from ringkv.kernels.sampling.truncate import truncate as truncate_reference
 
 
 def sample(*inputs: Tensor | None) -> Tensor:
@@ -31,12 +30,6 @@ def top_logprobs(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Tensor
     return logprobs, ids, top
 
 
-def truncate(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Truncate logits as `sample` does. For arguments and result see `sampling.truncate.truncate`."""
-    out: Tensor = torch.ops.ringkv.truncate(logits, temperature, top_k, top_p, min_p)
-    return out
-
-
 def reference(*inputs: Tensor | None) -> Tensor:
     """Sample in plain torch, with the highest tier that the given planes allow: the tokens are the same in all."""
     given = [tensor for tensor in inputs if tensor is not None]
@@ -51,6 +44,5 @@ def scores_reference(logits: Tensor, tokens: Tensor, scored: Tensor) -> tuple[Te
     return tiers.scores(logits, tokens)
 
 
-LIBRARY.impl("sample", reference, "CompositeExplicitAutograd")
-LIBRARY.impl("top_logprobs", scores_reference, "CompositeExplicitAutograd")
-LIBRARY.impl("truncate", truncate_reference, "CompositeExplicitAutograd")
+register("sample", reference)
+register("top_logprobs", scores_reference)

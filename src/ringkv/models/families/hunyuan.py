@@ -16,17 +16,7 @@ from ringkv.models.families.llama import kv_source
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.fields import Raw, Refusal, count, decimal, flag, table
 from ringkv.models.layer import Layer, RopeConfig
-from ringkv.models.reading import (
-    FULL,
-    SILU,
-    Fields,
-    attention,
-    common,
-    feed_forward,
-    refuse,
-    refuse_window,
-    rope,
-)
+from ringkv.models.reading import FULL, SILU, Fields, attention, common, feed_forward, refuse, refuse_window, rope
 
 NORMS = ("query_layernorm", "key_layernorm")
 FIRST, MOE = "HunYuanForCausalLM", "HunYuanMoEV1ForCausalLM"

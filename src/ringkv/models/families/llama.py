@@ -1,4 +1,4 @@
-"""Llama and what differs from it in few settings.
+"""Llama and what differs from it in few settings: SmolLM3, Mistral and Phi.
 
 With `cla_share_factor` f in config.json, f consecutive layers share the first one's keys and values (Cross-Layer
 Attention, arXiv 2405.12981).
@@ -6,9 +6,23 @@ Attention, arXiv 2405.12981).
 
 from ringkv.base.errors import BadWeights
 from ringkv.models.base import Change, ModelConfig, decoder
+from ringkv.models.experts import Experts
+from ringkv.models.families.routers import EXPERTS, router
 from ringkv.models.fields import Raw, Refusal, count, flag
 from ringkv.models.layer import Layer
-from ringkv.models.reading import FULL, SILU, attention, common, feed_forward, refuse, refuse_window, rope
+from ringkv.models.reading import (
+    FULL,
+    PARTIAL,
+    SILU,
+    attention,
+    common,
+    feed_forward,
+    refuse,
+    refuse_window,
+    rope,
+    sliding,
+    window,
+)
 
 LISTED = ("no_rope_layers", "no_rope_layer_interval")
 PERIOD = 4  # no_rope_layer_interval if config.json leaves it out
@@ -52,3 +66,32 @@ def _nope(raw: Raw) -> tuple[int, ...]:
             f"config.json needs {LISTED[0]} as a list of 0 and 1 for its {layers} layers; fetch config.json again"
         )
     return tuple(layer for layer, rotates in enumerate(listed) if not rotates)
+
+
+def mistral(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    """Mistral 7B (arXiv 2310.06825): version 0.1 has a sliding window in every layer, later ones attend to all
+    tokens.
+    """
+    refuse(raw, SILU)
+    fields = common(raw, generation, architecture, kv_heads=8)
+    layer = Layer(attention(fields), feed_forward(fields), fields["norm"], rope(raw))
+    return decoder(fields, layer, sliding=sliding(raw, window(raw), lambda layer: True))
+
+
+def mixtral(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    """Mixtral (arXiv 2401.04088): Mistral with a mixture of experts in every layer."""
+    refuse(raw, SILU, supported=EXPERTS)
+    fields = common(raw, generation, architecture, kv_heads=8)
+    sizes, chosen = (fields["hidden_size"], fields["intermediate_size"]), router(raw, normalised=True)
+    experts = Experts(*sizes, chosen, module="block_sparse_moe", gate="w1", up="w3", down="w2")
+    layer = Layer(attention(fields), experts, fields["norm"], rope(raw))
+    return decoder(fields, layer, sliding=sliding(raw, window(raw, default=None), lambda layer: True))
+
+
+def phi3(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
+    """Phi-3 (arXiv 2404.14219), Phi-4 (2412.08905) and Phi-4-mini (2503.01743): fused projections, LongRoPE."""
+    refuse(raw, SILU, supported=(PARTIAL,))
+    fields = common(raw, generation, architecture)
+    block, between = attention(fields, fused="qkv_proj"), feed_forward(fields, fused="gate_up_proj")
+    layer = Layer(block, between, fields["norm"], rope(raw, fraction=1.0))
+    return decoder(fields, layer, sliding=sliding(raw, window(raw, default=None), lambda layer: True))

@@ -12,10 +12,8 @@ from ringkv.models.families.glm import glm4, glm4_moe
 from ringkv.models.families.gpt_oss import gpt_oss
 from ringkv.models.families.granite import granite
 from ringkv.models.families.hunyuan import hunyuan
-from ringkv.models.families.llama import llama, smollm3
-from ringkv.models.families.mistral import mistral, mixtral
+from ringkv.models.families.llama import llama, mistral, mixtral, phi3, smollm3
 from ringkv.models.families.olmo2 import olmo
-from ringkv.models.families.phi3 import phi3
 from ringkv.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_moe
 from ringkv.models.fields import Raw
 

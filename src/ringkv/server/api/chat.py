@@ -20,6 +20,7 @@ from ringkv.server.run.rendered_chat import RenderedChat
 from ringkv.server.run.requests import build_requests
 from ringkv.server.run.schemas import ChatBody
 from ringkv.server.run.serving import Models, Serving
+from ringkv.text.answers.reader import Reader
 
 DEFAULT_MAX_TOKENS = 1024
 
@@ -45,8 +46,8 @@ def chat_router(models: Models) -> APIRouter:
         refuse_unsupported(body, OF_COMPLETIONS)
         refuse_unsupported_messages(body.messages)
         rendered = await asyncio.to_thread(RenderedChat.of, serving, body, serving.engine.limits.longest_prompt)
-        grammar = await grammar_of(serving, http, body, rendered.calls)
-        formatter = ChatFormatter(serving, body, rendered.constrained_by(grammar))
+        grammar = await grammar_of(serving, http, body, rendered)
+        formatter = ChatFormatter(serving, body, rendered)
         sent = (body.max_completion_tokens, body.max_tokens)
         max_tokens = max_tokens_of(sent, len(rendered.prompt), serving.engine.limits)
         requests = build_requests(
@@ -75,6 +76,9 @@ class ChatFormatter(Formatter):
         self._rendered, self._parallel_calls = rendered, body.parallel_tool_calls is not False
         self._builders: dict[int, MessageBuilder] = {}  # by index of a choice
 
+    def reader(self) -> Reader:
+        return self._rendered.reader()
+
     def complete(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
         return self._choice(index, outputs, {"message": self._builder(index).complete(outputs)})
 
@@ -93,7 +97,7 @@ class ChatFormatter(Formatter):
 
     def _builder(self, index: int) -> MessageBuilder:
         if index not in self._builders:
-            self._builders[index] = MessageBuilder(self._rendered.reader(), self._parallel_calls)
+            self._builders[index] = MessageBuilder(self._parallel_calls)
         return self._builders[index]
 
     def _choice(self, index: int, outputs: Sequence[TokenOutput], message: JSON) -> JSON:

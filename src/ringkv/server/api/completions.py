@@ -19,6 +19,7 @@ from ringkv.server.run.refusals import refuse_unsupported
 from ringkv.server.run.requests import build_requests, check_count, check_prompt
 from ringkv.server.run.schemas import CompletionBody
 from ringkv.server.run.serving import Models, Serving
+from ringkv.text.answers.spans import Content
 from ringkv.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -83,10 +84,10 @@ class Echo:
         for token in prompt:
             is_bos = not self._outputs and token == tokenizer.bos_id
             text = "" if is_bos else detokenizer.push(token)
-            self._outputs.append(TokenOutput(token, text, self._length, is_first=False))
+            self._outputs.append(TokenOutput(token, [Content(text)], self._length, is_first=False))
             self._length += len(text)
         if self._outputs and (rest := detokenizer.finish()):
-            self._outputs[-1] = replace(self._outputs[-1], text=self._outputs[-1].text + rest)
+            self._outputs[-1] = replace(self._outputs[-1], parts=[*self._outputs[-1].parts, Content(rest)])
             self._length += len(rest)
 
     def before(self, outputs: Sequence[TokenOutput]) -> list[TokenOutput]:

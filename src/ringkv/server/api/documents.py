@@ -42,7 +42,7 @@ class CompletionTokens(Document):
     rejected_prediction_tokens: int | None = None
 
 
-class Usage(Document):
+class UsageBody(Document):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -57,7 +57,7 @@ class Answer(Document):
     id: str
     created: int
     model: str
-    usage: Usage
+    usage: UsageBody
 
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort"]

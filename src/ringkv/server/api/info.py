@@ -10,6 +10,7 @@ from ringkv.base.version import VERSION
 from ringkv.server.api.documents import Document, errors
 from ringkv.server.protocol.drain import Drain
 from ringkv.server.run.metrics import Metrics
+from ringkv.server.run.requests import OPENAI_DEFAULTS
 from ringkv.server.run.serving import Models, Serving
 
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
@@ -24,6 +25,7 @@ class Card(Document):
     max_model_len: int
     kv_policy: str
     kv_budget: int
+    sampling: dict[str, float]
 
 
 class Cards(Document):
@@ -94,4 +96,5 @@ def _card(serving: Serving, name: str) -> Card:
         max_model_len=limits.longest_prompt + 1,
         kv_policy=kv.policy,
         kv_budget=kv.budget or limits.capacity,
+        sampling={**OPENAI_DEFAULTS, **serving.sampling},
     )

@@ -1,6 +1,7 @@
 """MessageBuilder: builds OpenAI's assistant message, with content, reasoning and tool calls, from token outputs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 from uuid import uuid4
 
@@ -9,8 +10,9 @@ from pydantic import Field
 from ringkv.server.api.documents import Document
 from ringkv.server.run.answer import JSON
 from ringkv.server.run.generation import TokenOutput
-from ringkv.text.answers.reader import Reader
-from ringkv.text.answers.spans import AnswerPart, Content, Reasoning, ToolCall
+from ringkv.text.answers.spans import Content, Reasoning, ReasoningEnded, ToolCall
+
+CALL_ID = 9  # letters and digits, as Mistral's chat templates require
 
 
 class CalledFunction(Document):
@@ -38,22 +40,21 @@ class MessageBuilder:
     reasoning_tokens: the number so far, think tags included.
     """
 
-    def __init__(self, reader: Reader, parallel_calls: bool = True) -> None:
-        self._reader, self._parallel_calls = reader, parallel_calls
+    def __init__(self, parallel_calls: bool = True) -> None:
+        self._parallel_calls = parallel_calls
         self._calls = 0
         self.reasoning_tokens = 0
 
     def complete(self, outputs: Sequence[TokenOutput]) -> JSON:
         """Return the message. Its content is null if it has tool calls and no text."""
-        parts = [part for output in outputs for part in self._parts(output)]
-        content, reasoning, calls = self._fields(parts)
+        content, reasoning, calls = self._fields(outputs)
         message: JSON = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
         extra = {"reasoning_content": reasoning, "tool_calls": calls}
         return message | {name: value for name, value in extra.items() if value}
 
     def delta(self, output: TokenOutput) -> JSON:
         """Return what an output adds. A tool call comes complete, in a single delta."""
-        content, reasoning, calls = self._fields(self._parts(output))
+        content, reasoning, calls = self._fields([output])
         delta: JSON = {} if (reasoning or calls) and not content else {"content": content}
         if reasoning:
             delta["reasoning_content"] = reasoning
@@ -64,25 +65,21 @@ class MessageBuilder:
     def finish_reason(self, reason: str) -> str:
         return "tool_calls" if self._calls and reason == "stop" else reason
 
-    def _parts(self, output: TokenOutput) -> Iterable[AnswerPart]:
-        was_thinking = self._reader.is_thinking
-        yield from self._reader.push(output.text)
-        self.reasoning_tokens += output.token is not None and (was_thinking or self._reader.is_thinking)
-        if output.finish:
-            yield from self._reader.finish()
-
-    def _fields(self, parts: Iterable[AnswerPart]) -> tuple[str, str, list[JSON]]:
-        """Return content, reasoning and tool calls, and count the calls."""
+    def _fields(self, outputs: Sequence[TokenOutput]) -> tuple[str, str, list[JSON]]:
+        """Return content, reasoning and tool calls, and count the calls and the tokens of reasoning."""
+        self.reasoning_tokens += sum(output.is_reasoning for output in outputs)
         content, reasoning, calls = "", "", list[JSON]()
-        for part in parts:
+        for part in chain.from_iterable(output.parts for output in outputs):
             match part:
                 case Content(text):
                     content += text
                 case Reasoning(text):
                     reasoning += text
+                case ReasoningEnded():
+                    content, reasoning = "", reasoning + content
                 case ToolCall(name, arguments):
                     function = {"name": name, "arguments": arguments}
-                    calls.append({"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function})
+                    calls.append({"id": uuid4().hex[:CALL_ID], "type": "function", "function": function})
         if not self._parallel_calls:
             calls = calls[: 1 - self._calls]
         self._calls += len(calls)

@@ -25,11 +25,12 @@ from ringkv.server.run.answer import JSON, start
 from ringkv.server.run.generation import Outputs, OutputStream, TokenOutput
 from ringkv.server.run.grammars import grammar_of
 from ringkv.server.run.refusals import OF_COMPLETIONS, refuse_unsupported
-from ringkv.server.run.rendered_chat import RenderedChat
-from ringkv.server.run.requests import build_requests
-from ringkv.server.run.schemas import ChatBody, GenerationBody, Int64, ResponseFormat, SentMessage
+from ringkv.server.run.rendered_chat import EFFORT, RenderedChat
+from ringkv.server.run.requests import build_requests, sampling_defaults
+from ringkv.server.run.schemas import ChatBody, Effort, GenerationBody, Int64, ResponseFormat, SentMessage
 from ringkv.server.run.serving import Models, Serving
 from ringkv.server.run.usage import UsageCounter
+from ringkv.text.generation_config import Sampling
 
 Name = Annotated[str, Field(max_length=64)]
 
@@ -46,6 +47,10 @@ class TextOptions(BaseModel):
     format: TextFormat | None = None
 
 
+class ReasoningOptions(BaseModel):
+    effort: Effort | None = None
+
+
 class ResponsesBody(GenerationBody):
     prompt_field = "input"
     format_field = "text"
@@ -59,6 +64,7 @@ class ResponsesBody(GenerationBody):
     max_output_tokens: Int64 | None = None
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = None
     text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
 
     @property
     def format(self) -> ResponseFormat | None:
@@ -118,14 +124,13 @@ def responses_router(models: Models) -> APIRouter:
             if (body.model_extra or {}).get(name) is not None:
                 raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
         rendered = await asyncio.to_thread(_render, serving, body)
-        grammar = await grammar_of(serving, http, body)
-        builder = MessageBuilder(rendered.constrained_by(grammar).reader())
-        formatter = ResponsesFormatter(serving.name(body.model), body, builder)
+        grammar = await grammar_of(serving, http, body, rendered)
+        formatter = ResponsesFormatter(serving.name(body.model), request_fields(body, serving.sampling))
         max_tokens = max_tokens_of((body.max_output_tokens,), len(rendered.prompt), serving.engine.limits)
         requests = build_requests(
             serving, formatter.id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
         )
-        outputs, counter = start(serving, http, requests, continues=False)
+        outputs, counter = start(serving, http, requests, rendered.reader, continues=False)
         if body.stream:
             return EventStream(formatter.events(outputs, counter), done=b"", error=formatter.error)
         return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
@@ -136,13 +141,18 @@ def responses_router(models: Models) -> APIRouter:
 def _render(serving: Serving, body: ResponsesBody) -> RenderedChat:
     """Render the conversation as a chat. InvalidRequest names an item of `input` instead of an item of `messages`."""
     try:
-        chat = ChatBody(messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens)
+        effort = body.reasoning.effort if body.reasoning else None
+        chat = ChatBody(
+            messages=chat_messages(body), parse_special_tokens=body.parse_special_tokens, reasoning_effort=effort
+        )
         return RenderedChat.of(serving, chat, serving.engine.limits.longest_prompt)
     except InvalidRequest as error:
         before = 1 if body.instructions else 0  # messages that are not items of `input`
         match = re.fullmatch(r"messages(?:\[(\d+)\](.*))?", error.param or "")
         if match is not None:
             error.param = "input" if match[1] is None else f"input[{int(match[1]) - before}]{match[2]}"
+        elif error.param == EFFORT:
+            error.param = "reasoning.effort"
         raise
 
 
@@ -166,15 +176,16 @@ def _message(item: SentMessage, number: int) -> SentMessage:
     return {"role": item.get("role"), "content": content}
 
 
-def request_fields(body: ResponsesBody) -> dict[str, Any]:
-    """Return the request's fields that the response repeats."""
+def request_fields(body: ResponsesBody, recommended: Sampling) -> dict[str, Any]:
+    """Return the request's fields that the response repeats. recommended: as in `LoadedModel.sampling`."""
+    defaults = {"temperature": 1.0, "top_p": 1.0, **sampling_defaults(body, recommended)}
     format_ = body.text.format if body.text else None
     return {
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "temperature": defaults["temperature"] if body.temperature is None else body.temperature,
+        "top_p": defaults["top_p"] if body.top_p is None else body.top_p,
         "text": {"format": format_.model_dump(by_alias=True, exclude_none=True) if format_ else {"type": "text"}},
     }
 
@@ -182,11 +193,11 @@ def request_fields(body: ResponsesBody) -> dict[str, Any]:
 class ResponsesFormatter:
     """Formats one answer, once."""
 
-    def __init__(self, model: str, body: ResponsesBody, builder: MessageBuilder) -> None:
+    def __init__(self, model: str, request_fields: JSON) -> None:
         key = uuid4().hex
         self.id, self._item_id = f"resp_{key}", f"msg_{key}"
         self._created, self._model = int(time.time()), model
-        self._request_fields, self._builder = request_fields(body), builder
+        self._request_fields, self._builder = request_fields, MessageBuilder()
         self._position = {"item_id": self._item_id, "output_index": 0, "content_index": 0}  # of the text in the output
         self._numbers = count()
 
@@ -271,13 +282,7 @@ class ResponsesFormatter:
         }
 
     def _item(self, content: Sequence[JSON], status: str) -> JSON:
-        return {
-            "id": self._item_id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": list(content),
-        }
+        return {"id": self._item_id, "type": "message", "role": "assistant", "status": status, "content": list(content)}
 
 
 def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:

@@ -12,7 +12,7 @@ from ringkv.base.errors import InvalidRequest, PromptTooLong
 from ringkv.server.api.documents import errors
 from ringkv.server.run.rendered_chat import RenderedChat
 from ringkv.server.run.requests import check_tokens
-from ringkv.server.run.schemas import ChatBody, SentMessage, Tool
+from ringkv.server.run.schemas import ChatBody, SentMessage, SentTool
 from ringkv.server.run.serving import Models, Serving
 
 LONGEST_TEXT, TEXT_PER_TOKEN = 1 << 20, 16  # characters to tokenise at a time, if the longest prompt is not longer
@@ -27,7 +27,7 @@ class TokenizeBody(BaseModel):
     model: str | None = None
     prompt: str | None = None
     messages: list[SentMessage] | None = None
-    tools: list[Tool] | None = None
+    tools: list[SentTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
@@ -99,7 +99,7 @@ def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
         case None, [_, *_] as messages:
             _check_characters(sum(len(str(message)) for message in messages), longest, "messages")
             chat = ChatBody(messages=messages, tools=body.tools, chat_template_kwargs=body.chat_template_kwargs)
-            return RenderedChat.of(serving, chat, longest).prompt
+            return RenderedChat.of(serving, chat, longest, answers=False).prompt
     raise InvalidRequest("send either a prompt or messages", "prompt")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
 
-from ringkv.base.errors import BodiesFull, BodyTooLarge, InvalidRequest, TooSlow
+from ringkv.base.errors import BodiesFull, BodyTooLarge, EncodedBody, InvalidRequest, TooSlow
 from ringkv.server.protocol.errors import LARGEST_BODY, Disconnected
 
 MIB = 1 << 20
@@ -141,7 +141,7 @@ class Bodies:
     async def read(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
         """Read the whole body and yield a `receive` that returns it. It stays in flight while the block runs.
 
-        Raises BodyTooLarge, BodiesFull, TooSlow, InvalidRequest, and Disconnected if the client leaves.
+        Raises BodyTooLarge, EncodedBody, BodiesFull, TooSlow, InvalidRequest, and Disconnected if the client leaves.
         """
         if scope["method"] in WITHOUT_BODY:
             yield receive
@@ -159,7 +159,10 @@ class Bodies:
             share.close()
 
     async def _body(self, scope: Scope, receive: Receive, share: Share) -> bytes:
-        declared = declared_length(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        if (encoding := headers.get(b"content-encoding", b"identity").decode("latin-1")) != "identity":
+            raise EncodedBody(f"Content-Encoding {encoding[:20]} is not supported; send the body as plain JSON")
+        declared = declared_length(headers)
         self._check_size(declared)
         await share.grow(declared)
         chunks, size = list[bytes](), 0

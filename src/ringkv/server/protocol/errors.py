@@ -10,9 +10,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from ringkv.base import errors
 from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.server.protocol.scope import REASON
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ KINDS: tuple[tuple[type[Exception], ErrorKind], ...] = (
     (errors.WrongHost, ErrorKind(421, "invalid_request_error", "wrong_host")),
     (errors.TooSlow, ErrorKind(408, "invalid_request_error", "too_slow")),
     (errors.BodyTooLarge, ErrorKind(413, "invalid_request_error", "body_too_large")),
+    (errors.EncodedBody, ErrorKind(415, "invalid_request_error", "encoded_body")),
     (errors.URLTooLong, ErrorKind(414, "invalid_request_error", "url_too_long")),
     (errors.HeadersTooLarge, ErrorKind(431, "invalid_request_error", "headers_too_large")),
     (errors.RateLimited, ErrorKind(429, "rate_limit_error", "rate_limit_exceeded")),
@@ -53,6 +56,15 @@ MESSAGES = {  # instead of the library's shorter messages
     404: "there is no such path; the API is under /v1, and /docs lists it",
     405: "this path does not take that method; /docs lists the methods",
 }
+FOREIGN = {  # paths of other servers' APIs
+    "/v1/messages": "Anthropic's Messages API",
+    "/v1/embeddings": "embeddings",
+    "/v1/rerank": "reranking",
+    "/api/chat": "Ollama's API",
+    "/api/generate": "Ollama's API",
+    "/generate": "the API of TGI and SGLang",
+}
+SERVED = "/v1/chat/completions, /v1/completions and /v1/responses"
 UNEXPECTED = ErrorKind(500, "server_error", "internal_error")
 
 
@@ -76,8 +88,11 @@ def body_of(error: Exception) -> Body:
     return body(str(error), kind, getattr(error, "param", None))
 
 
-def answer_of(error: Exception) -> Response:
-    return JSONResponse(body_of(error), kind_of(error).status, headers=_headers(error))
+def answer_of(error: Exception, scope: Scope) -> Response:
+    """Return the response of an error, and note in the request's scope what the log says of it."""
+    content = body_of(error)
+    scope[REASON] = ", ".join(filter(None, (content["error"]["param"], content["error"]["code"])))
+    return JSONResponse(content, kind_of(error).status, headers=_headers(error))
 
 
 def _headers(error: Exception) -> dict[str, str]:
@@ -99,18 +114,20 @@ def add_handlers(app: FastAPI) -> None:
         app.add_exception_handler(expected, _answer)
 
 
-async def _answer(_: Request, error: Exception) -> Response:
+async def _answer(request: Request, error: Exception) -> Response:
     match error:
         case Disconnected():
             return Response(status_code=NOT_ANSWERED)
         case RequestValidationError():
-            return answer_of(_first_invalid(error.errors()))
+            return answer_of(_first_invalid(error.errors()), request.scope)
         case HTTPException():
             status = error.status_code
             kind = ErrorKind(status, "invalid_request_error" if status < 500 else "server_error")
             message = MESSAGES.get(status, str(error.detail))
+            if status == 404 and (api := FOREIGN.get(request.url.path)):
+                message = f"ringkv does not serve {api}; it serves {SERVED}"
             return JSONResponse(body(message, kind), status, headers=error.headers)
-    return answer_of(error)
+    return answer_of(error, request.scope)
 
 
 def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:

@@ -16,6 +16,7 @@ from ringkv.server.protocol.scope import CANCELLED, STREAM_ERROR
 
 START, STOP = b"data: ", b"\n\n"  # of an event
 DONE = b"data: [DONE]\n\n"
+COMMENT = b": waiting for the first token\n\n"
 # Line breaks that JSON does not escape and that some clients split at.
 BREAKS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
 _encoder = msgspec.json.Encoder()
@@ -41,11 +42,13 @@ def event(data: Mapping[str, Any], name: str = "") -> bytes:
 class EventStream(Response):
     """Sends events, which are joined if several come at once, then `done`.
 
-    Nothing is sent before the first event, so an earlier error has its own HTTP status. A later error becomes an event.
-    When the client disconnects, the generator of the events is closed.
+    An error in the first `EARLY` seconds has its own HTTP status. Then the headers are sent, and a comment every
+    `PAUSE` seconds until the first event, because clients and proxies end a silent connection. A later error becomes
+    an event. When the client disconnects, the generator of the events is closed.
     """
 
     media_type = "text/event-stream"
+    EARLY, PAUSE = 0.25, 10.0
 
     def __init__(
         self,
@@ -67,11 +70,20 @@ class EventStream(Response):
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._events) as events:
-            first = await anext(events)
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send(send, first)
+            first = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.wait((first,), timeout=self.EARLY)
+                if first.done():
+                    first.result()
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
+                    await _send(send, COMMENT)
+            finally:
+                first.cancel()
+                await asyncio.wait((first,))
             write = direct_write(scope) or partial(_send, send)
             try:
+                await _send(send, first.result())
                 async for data in events:
                     await write(data)
             except Exception as error:

@@ -6,6 +6,7 @@ Admission therefore needs no estimate: it counts the answers that are not finish
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -42,14 +43,14 @@ class Admission:
     def __init__(self, limits: QueueLimits, slots: int, service: Callable[[], float], metrics: ModelMetrics) -> None:
         self.limits = limits
         self.metrics, self._slots, self._service = metrics, slots, service
-        self._unfinished = 0
+        self._unfinished = Counter[str]()  # answers by owner
         self._prompts = 0  # without a first token
         self.tokens = 0  # of these prompts
 
     @property
     def length(self) -> int:
         """Requests that wait for a slot."""
-        return max(0, self._unfinished - self._slots)
+        return max(0, self._unfinished.total() - self._slots)
 
     def retry_after(self) -> int:
         """Return the seconds in which the queue empties if requests take as long as recently; 1 to `LONGEST_RETRY`.
@@ -62,24 +63,27 @@ class Admission:
     def admit(self, groups: Groups) -> "Ticket":
         """Take places for all requests. Raises QueueFull, and then takes none.
 
-        Requests of one call that alone exceed a limit are admitted while nothing else waits.
+        Requests of one call that alone exceed a limit are admitted while nothing else waits. An owner without
+        unfinished requests has a queue to itself, because a large call of another owner may have filled the queue.
         """
+        owner = groups[0][0].owner
         answers, tokens = sum(map(len, groups)), sum(len(group[0].tokens) for group in groups)
         places = self._slots + self.limits.requests
-        if self._unfinished + answers > places and (answers <= places or self.length):
+        is_first = not self._unfinished[owner] and answers <= places and tokens <= self.limits.tokens
+        if not is_first and self._unfinished.total() + answers > places and (answers <= places or self.length):
             self._refuse(
                 "queue_requests",
                 f"{self.length:,} requests wait, at most {self.limits.requests:,} may, and this call has {answers:,}",
                 "--max-queue",
             )
-        if self.tokens + tokens > self.limits.tokens and self.tokens:
+        if not is_first and self.tokens + tokens > self.limits.tokens and self.tokens:
             self._refuse(
                 "queue_tokens",
                 f"{self.tokens:,} prompt tokens wait, at most {self.limits.tokens:,} may, and this call has {tokens:,}",
                 "--max-queue-tokens",
             )
         self.metrics.add("prompt_tokens", tokens)
-        self._unfinished += answers
+        self._unfinished[owner] += answers
         self._prompts += len(groups)
         self.tokens += tokens
         return Ticket(self, groups)
@@ -100,15 +104,17 @@ class Admission:
         self._prompts -= len(prompts)
         self.tokens -= sum(prompts)
 
-    def finished(self, requests: int) -> None:
-        self._unfinished -= requests
+    def finished(self, owner: str, requests: int) -> None:
+        self._unfinished[owner] -= requests
+        if not self._unfinished[owner]:
+            del self._unfinished[owner]
 
 
 class Ticket:
     """The places of one HTTP request's answers and prompts."""
 
     def __init__(self, admission: Admission, groups: Groups) -> None:
-        self._admission = admission
+        self._admission, self._owner = admission, groups[0][0].owner
         self._per_prompt = len(groups[0])
         self._tokens = {prompt: len(group[0].tokens) for prompt, group in enumerate(groups)}  # not yet started
         self.unfinished = sum(map(len, groups))
@@ -119,12 +125,12 @@ class Ticket:
             self._admission.started(self._tokens.pop(prompt))
         if is_last:
             self.unfinished -= 1
-            self._admission.finished(1)
+            self._admission.finished(self._owner, 1)
 
     def close(self) -> None:
         """Give back all places that are left."""
         self._admission.started(*self._tokens.values())
-        self._admission.finished(self.unfinished)
+        self._admission.finished(self._owner, self.unfinished)
         self._tokens, self.unfinished = {}, 0
 
 

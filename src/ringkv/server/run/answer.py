@@ -4,7 +4,7 @@ Chats and completions differ only in their `Formatter`.
 """
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -23,7 +23,8 @@ from ringkv.server.run.metrics import Meter
 from ringkv.server.run.schemas import ChoicesBody, GenerationBody, StreamOptions
 from ringkv.server.run.serving import Serving
 from ringkv.server.run.usage import UsageCounter
-from ringkv.text.stream import TextStream
+from ringkv.text.answers.answer_stream import AnswerStream
+from ringkv.text.answers.reader import Reader
 from ringkv.text.tokenizer import Tokenizer
 
 JSON = dict[str, Any]
@@ -47,6 +48,10 @@ class Formatter:
         """Return the first fields of an answer or a chunk, whose `object` has this name."""
         return {"id": self.id, "object": name, "created": self._created, "model": self._model}
 
+    def reader(self) -> Reader:
+        """Return a new reader of an answer's parts; all text is content unless an endpoint says otherwise."""
+        return Reader()
+
     def complete(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
         """Return the choice at `index` of an answer that is not streamed."""
         raise NotImplementedError
@@ -64,7 +69,7 @@ async def answer(
     serving: Serving, http: HTTPRequest, body: ChoicesBody, requests: Sequence[Sequence[Request]], formatter: Formatter
 ) -> Response:
     """Run all requests concurrently. `requests` has one group per prompt and one request per choice."""
-    outputs, counter = start(serving, http, requests, formatter.continues)
+    outputs, counter = start(serving, http, requests, formatter.reader, formatter.continues)
     if body.stream:
         return EventStream(chunks(outputs, formatter, counter, body.stream_options or StreamOptions()))
     work = collect(outputs, formatter, counter, sum(map(len, requests)), body)
@@ -72,15 +77,18 @@ async def answer(
 
 
 def start(
-    serving: Serving, http: HTTPRequest, requests: Sequence[Sequence[Request]], continues: bool
+    serving: Serving,
+    http: HTTPRequest,
+    requests: Sequence[Sequence[Request]],
+    reader: Callable[[], Reader],
+    continues: bool,
 ) -> tuple[OutputStream, UsageCounter]:
-    """Return the stream of all choices' outputs, and their usage counter. continues: as in `Formatter`."""
+    """Return the stream of all choices' outputs, and their usage counter. reader, continues: as in `Formatter`."""
 
     def processor(request: Request, is_first: bool) -> OutputProcessor:
         detokenizer, sampling = serving.tokenizer.detokenizer(continues=continues), request.sampling
-        text_stream = TextStream(detokenizer, sampling.stop, sampling.min_tokens)
-        meter = Meter(serving.metrics, http.scope[ARRIVED], is_first)
-        return OutputProcessor(request, text_stream, meter)
+        stream = AnswerStream(detokenizer, sampling.stop, sampling.min_tokens, reader())
+        return OutputProcessor(request, stream, Meter(serving.metrics, http.scope[ARRIVED], is_first))
 
     prompt_tokens = sum(len(group[0].tokens) for group in requests)
     caller, passed = caller_of(http.scope), time.perf_counter() - http.scope[ARRIVED]

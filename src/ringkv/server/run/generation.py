@@ -12,7 +12,8 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.request import Request
 from ringkv.server.run.metrics import Meter
-from ringkv.text.stream import TextStream
+from ringkv.text.answers.answer_stream import AnswerStream, content_of
+from ringkv.text.answers.spans import AnswerPart
 
 
 class EngineChannel(Protocol):
@@ -51,19 +52,26 @@ class TokenOutput:
     """What a generated token adds to a choice.
 
     token: None only if the choice ends after its last token was sent.
-    text: may be empty: half a code point, the possible start of a stop string, an end of sequence.
+    parts: may be empty: half a code point, the possible start of a stop string or of a span, an end of sequence.
     offset: characters of the choice's tokens before this token.
     prompt_logprobs: of the prompt's tokens except the first; only in the first output.
     finish: only in the last output.
+    is_reasoning: the token belongs to the reasoning, think tags included.
     """
 
     token: int | None
-    text: str
+    parts: Sequence[AnswerPart]
     offset: int
     is_first: bool
     logprob: TokenLogprob | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
+    is_reasoning: bool = False
+
+    @property
+    def text(self) -> str:
+        """The content alone."""
+        return content_of(self.parts)
 
 
 Outputs = Sequence[tuple[int, TokenOutput]]
@@ -76,9 +84,9 @@ OutputStream = AsyncGenerator[Outputs, None]
 class OutputProcessor:
     """Turns one request's events into outputs. stopped: a stop string was found, so the request can be cancelled."""
 
-    def __init__(self, request: Request, text_stream: TextStream, meter: Meter) -> None:
+    def __init__(self, request: Request, stream: AnswerStream, meter: Meter) -> None:
         self.request = request
-        self._text_stream, self._meter = text_stream, meter
+        self._stream, self._meter = stream, meter
         self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
         self._last: TokenOutput | None = None  # the output that ends the choice; it is sent with its Finished event
         self._count = 0
@@ -101,22 +109,30 @@ class OutputProcessor:
     def _token(self, event: Token) -> TokenOutput | None:
         self._meter.token()
         self._count += 1
-        offset = self._text_stream.length
-        text = "" if self.request.ends_at(event.token, self._count) else self._text_stream.push(event.token)
-        self.stopped = self._text_stream.stopped is not None
-        prompt_logprobs = self._prompt_logprobs if self._count == 1 else ()
-        output = TokenOutput(event.token, text, offset, self._count == 1, event.logprob, prompt_logprobs)
+        offset, was_thinking = self._stream.length, self._stream.is_thinking
+        parts = [] if self.request.ends_at(event.token, self._count) else self._stream.push(event.token)
+        self.stopped = self._stream.stopped is not None
+        output = TokenOutput(
+            event.token,
+            parts,
+            offset,
+            is_first=self._count == 1,
+            logprob=event.logprob,
+            prompt_logprobs=self._prompt_logprobs if self._count == 1 else (),
+            is_reasoning=was_thinking or self._stream.is_thinking,
+        )
         if not (self.stopped or event.is_last):
             return output
         self._last = output
         return None
 
     def _finished(self, event: Finished) -> TokenOutput:
-        """Return the last output: the text held back, the finish reason, and a usage that counts the tokens sent."""
-        reason = "stop" if self.stopped else event.reason
-        output = self._last or TokenOutput(None, "", self._text_stream.length, self._count == 0)
+        """Return the last output: the parts held back, the finish reason, and a usage that counts the tokens sent."""
+        output = self._last or TokenOutput(None, (), self._stream.length, is_first=self._count == 0)
+        parts = [*output.parts, *self._stream.finish()]
+        reason = "stop" if self._stream.stopped is not None else event.reason
         usage = replace(event.usage, completion_tokens=self._count)
-        return replace(output, text=output.text + self._text_stream.finish(), finish=Finish(reason, usage))
+        return replace(output, parts=parts, finish=Finish(reason, usage))
 
 
 async def generate(engine: EngineChannel, groups: Sequence[Sequence[OutputProcessor]]) -> OutputStream:

@@ -9,7 +9,7 @@ from fastapi import Request as HTTPRequest
 
 from ringkv.base.errors import InvalidRequest, QueueFull
 from ringkv.server.protocol.stream import until_disconnected
-from ringkv.server.run.rendered_chat import AllowedCalls
+from ringkv.server.run.rendered_chat import AllowedCalls, RenderedChat
 from ringkv.server.run.schemas import GenerationBody, ResponseFormat
 from ringkv.server.run.serving import Serving
 from ringkv.text import grammar
@@ -18,14 +18,15 @@ GUIDED = "guided_"  # prefix of vLLM's older fields for the same kinds
 
 
 async def grammar_of(
-    serving: Serving, http: HTTPRequest, body: GenerationBody, calls: AllowedCalls | None = None
+    serving: Serving, http: HTTPRequest, body: GenerationBody, chat: RenderedChat | None = None
 ) -> str:
-    """Return the grammar of an answer, "" if it is unconstrained. calls: tools that the answer may or must call.
+    """Return the grammar of an answer, "" if it is unconstrained. The answer to a chat may reason first.
 
     A required tool call is the whole answer and overrides `response_format`. The grammar is checked here, so that
     the engine never gets a bad grammar. Raises InvalidRequest, QueueFull if too many wait for their check, and
     Disconnected.
     """
+    calls = chat.calls if chat else None
     try:
         grammars = await asyncio.to_thread(lambda: [*_grammars(body, calls)])
     except RecursionError as error:
@@ -38,6 +39,8 @@ async def grammar_of(
     if not grammars:
         return ""
     field, source = grammars[0]
+    if chat:
+        source = chat.constrained(source)
     try:
         await until_disconnected(http.receive, _check(serving, source))
     except InvalidRequest as error:

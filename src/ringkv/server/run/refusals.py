@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.errors import Unsupported
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
+from ringkv.base.withdrawn import removed
 from ringkv.server.run.schemas import GenerationBody, SentMessage
 from ringkv.text.chat_template import message_param
 
@@ -23,8 +23,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "continue_final_message": (False,),
     "documents": ([],),
     "ebnf": (),
+    "enable_thinking": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "grammar": (),
     "include_stop_str_in_output": (False,),
     "json_schema": (),
     "length_penalty": (1,),
@@ -32,12 +34,16 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prompt_embeds": (),
     "prompt_logprobs": (),
+    "reasoning": (),
     "regex": (),
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
+    "structural_tag": (),
     "suffix": ("",),
+    "thinking": (),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
+    "verbosity": ("medium",),
     "web_search_options": (),
 }
 OF_COMPLETIONS: Mapping[str, tuple[Any, ...]] = {"best_of": (1,), "echo": (False,)}  # only /v1/completions has them
@@ -53,11 +59,9 @@ def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]]
     """
     extra = body.model_extra or {}
     unknown = next((name for name, value in extra.items() if name.startswith(KV_PREFIX) and value is not None), None)
-    if unknown is not None and unknown in WITHDRAWN_SETTINGS:
-        raise Unsupported(f"{unknown} was removed; {WITHDRAWN_SETTINGS[unknown]}", unknown)
     if unknown is not None:
         supported = ", ".join(name for name in type(body).model_fields if name.startswith(KV_PREFIX))
-        raise Unsupported(f"{unknown} is not a field; the cache's fields are {supported}", unknown)
+        raise Unsupported(removed(unknown) or f"{unknown} is not a field; the cache's fields are {supported}", unknown)
     for field, no_effect in {**UNSUPPORTED, **more}.items():
         value = extra.get(field)
         if value is not None and value not in no_effect:

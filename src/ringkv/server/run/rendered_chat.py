@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, Unsupported
 from ringkv.server.run.refusals import refuse_template_variables
-from ringkv.server.run.schemas import ChatBody, NamedTool, SentMessage, Tool
+from ringkv.server.run.schemas import AllowedTools, ChatBody, NamedTool, SentMessage
 from ringkv.server.run.serving import Serving
 from ringkv.text.answers.reader import Reader
-from ringkv.text.answers.spans import THINK, MarkedSpan, thinking
+from ringkv.text.answers.spans import END_OF_THINK, THINK, MarkedSpan, thinking
 from ringkv.text.answers.tools import CallFormat, Schemas, format_of, with_parsed_arguments, with_tools_described
-from ringkv.text.chat_template import message_param, plain
+from ringkv.text.chat_template import ChatTemplate, message_param, plain
+from ringkv.text.grammar import after_reasoning
 
 NEWER_SYSTEM = "developer"  # OpenAI's newer name for the system role; templates use the older name
+EFFORT, THINKING_SWITCH = "reasoning_effort", "enable_thinking"  # variables of chat templates
 ROLES = ("system", NEWER_SYSTEM, "user", "assistant", "tool")
 TemplateMessage = Mapping[str, Any]
 
@@ -32,32 +34,37 @@ class RenderedChat:
     """system_tokens: number of leading prompt tokens that hold the system message.
 
     spans: reasoning and tool calls that the answer may contain. open_span: the span that the prompt has opened.
-    calls: None if no tool may be called.
+    may_think: the answer may begin with reasoning, or go on with that of the prompt. marks: the tokens of the marks
+    of reasoning, if they are tokens. calls: None if no tool may be called.
     """
 
     prompt: Sequence[int]
     system_tokens: int
     spans: Sequence[MarkedSpan]
     open_span: MarkedSpan | None
+    may_think: bool
+    marks: tuple[int | None, int | None]
     calls: AllowedCalls | None
 
     @classmethod
-    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int) -> "RenderedChat":
-        """Render and tokenise a chat.
+    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int, answers: bool = True) -> "RenderedChat":
+        """Render and tokenise a chat. answers: it will be answered, so calls must be of a format that is read.
 
         Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
         """
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
-        template, tools = serving.template, [] if body.tool_choice == "none" else body.tools or []
-        tool_schemas = [tool.model_dump(exclude_none=True) for tool in tools]
+        template: ChatTemplate = serving.template
+        tools: Sequence[Any] = [] if body.tool_choice == "none" else body.tools or []
+        tool_schemas: Sequence[Mapping[str, Any]] = tools
         converted = messages = template_messages(body.messages)
         if not template.mentions("tools"):
             messages, tool_schemas = with_tools_described(messages, tool_schemas), []
-        refuse_template_variables(body.chat_template_kwargs or {})
+        marks = serving.tokenizer.token_id(THINK), serving.tokenizer.token_id(END_OF_THINK)
+        marks_reasoning = marks[0] is not None or template.mentions(THINK)
         options: dict[str, Any] = {
             "tools": tool_schemas or None,
-            "variables": body.chat_template_kwargs,
+            "variables": _variables(body, template, marks_reasoning),
             "parse_special": body.parse_special_tokens is True,
         }
         rendered = template.prompt(messages, serving.tokenizer, **options)
@@ -66,33 +73,57 @@ class RenderedChat:
         serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
         prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
-        calls = _allowed_calls(body, tools, format_of(template.source))
-        marks_reasoning = serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
-        think = thinking() if marks_reasoning else None
-        spans = [*([think] if think else []), *([calls.format.span(calls.schemas)] if calls else [])]
-        open_span = think if think and text.rstrip().endswith(THINK) else None
-        return cls(prompt, system_tokens, spans, open_span, calls)
+        calls = _allowed_calls(body, tools, template) if answers else None
+        may_think = marks_reasoning and not text.rstrip().endswith(END_OF_THINK)
+        think = replace(thinking(), ends_alone=may_think)
+        spans = [*([think] if marks_reasoning else []), *([calls.format.span(calls.schemas)] if calls else [])]
+        open_span = think if may_think and text.rstrip().endswith(THINK) else None
+        return cls(prompt, system_tokens, spans, open_span, may_think, marks, calls)
 
-    def constrained_by(self, grammar: str) -> "RenderedChat":
-        """Return a copy without reasoning if there is a grammar, because a grammar leaves no place for it."""
-        if not grammar:
-            return self
-        return replace(self, open_span=None, spans=[span for span in self.spans if span.stream is None])
+    def constrained(self, grammar: str) -> str:
+        """Return the grammar of an answer whose text after any reasoning has this grammar."""
+        return after_reasoning(grammar, self.open_span is not None, *self.marks) if self.may_think else grammar
 
     def reader(self) -> Reader:
         return Reader(self.spans, self.open_span)
 
 
-def _allowed_calls(body: ChatBody, tools: Sequence[Tool], format_: CallFormat) -> AllowedCalls | None:
-    schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
-    if body.tool_choice == "required" and not schemas:
+def _variables(body: ChatBody, template: ChatTemplate, marks_reasoning: bool) -> Mapping[str, Any]:
+    """Return the variables of the chat template. Raises InvalidRequest for an effort that the template cannot have."""
+    given, effort = body.chat_template_kwargs or {}, body.reasoning_effort
+    refuse_template_variables(given)
+    if effort == "none" and template.mentions(THINKING_SWITCH):
+        return {THINKING_SWITCH: False, **given}
+    if effort is not None and template.mentions(EFFORT):
+        return {EFFORT: effort, **given}
+    if effort in (None, "medium") or (effort == "none" and not marks_reasoning):
+        return given
+    raise InvalidRequest(f"{EFFORT} is {effort}, which this model's chat template does not take; leave it out", EFFORT)
+
+
+def _allowed_calls(body: ChatBody, tools: Sequence[Mapping[str, Any]], template: ChatTemplate) -> AllowedCalls | None:
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    names, required = _chosen(body.tool_choice, [*schemas])
+    if required and not schemas:
         raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
-    if not isinstance(body.tool_choice, NamedTool):
-        return AllowedCalls(format_, schemas, required=body.tool_choice == "required") if schemas else None
-    name = body.tool_choice.function.name
-    if name not in schemas:
-        raise InvalidRequest(f"tool_choice names {name!r}, which is not one of the tools", "tool_choice")
-    return AllowedCalls(format_, {name: schemas[name]}, required=True)
+    if not schemas:
+        return None
+    if unknown := next((name for name in names if name not in schemas), None):
+        raise InvalidRequest(f"tool_choice names {unknown!r}, which is not one of the tools", "tool_choice")
+    if (form := format_of(template.source)) is None:
+        raise Unsupported("this model writes calls in a format that ringkv does not read; leave tools out", "tools")
+    return AllowedCalls(form, {name: schemas[name] for name in names}, required)
+
+
+def _chosen(choice: str | NamedTool | AllowedTools | None, names: list[str]) -> tuple[list[str], bool]:
+    """Return the names of the tools that may be called, and whether one must be."""
+    match choice:
+        case NamedTool():
+            return [choice.function.name], True
+        case AllowedTools():
+            options = choice.allowed_tools
+            return [tool.function.name for tool in options.tools], options.mode == "required"
+    return names, choice == "required"
 
 
 def template_messages(messages: Sequence[SentMessage]) -> list[TemplateMessage]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.engine import Limits
@@ -15,11 +16,13 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.plan.kv_settings import PER_REQUEST, changed
 from ringkv.server.run.schemas import GenerationBody
 from ringkv.server.run.serving import Serving
+from ringkv.text.generation_config import Sampling
 
 _NUMBERED = re.compile(r"-\d+-\d+$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SEEDS = 2**63
 MAX_ANSWERS = 1024  # of one HTTP request, over all its prompts
+MAX_LOGPROBS = 1 << 20  # of one HTTP request, with those of top tokens
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024  # bounds the search in the text after each token
 
 # Fields with the same name in the body and in SamplingParams.
@@ -35,7 +38,7 @@ SAMPLING_FIELDS = (
     "min_tokens",
     "ignore_eos",
 )
-OPENAI_DEFAULTS = {"temperature": 1.0}
+OPENAI_DEFAULTS: Sampling = {"temperature": 1.0}
 
 
 def build_requests(
@@ -53,6 +56,7 @@ def build_requests(
     The first `system_tokens` tokens, a chat's system message, are protected unless the body sets `kv_protect`.
     """
     limits = serving.engine.limits
+    check_logprobs(body, prompts, min(max_tokens, limits.context), prompt_logprobs)
     if body.kv_trace and serving.engine.stats().prefill_workers is not None:  # the other process remembers nothing
         raise Unsupported("kv_trace is not implemented for --role decode; leave it out, or use --role both", "kv_trace")
     for prompt in prompts:
@@ -64,7 +68,11 @@ def build_requests(
         kept = limits.kept_of(max(map(len, prompts)))
         kv = protect_system_message(kv or serving.engine.default_kv, system_tokens, kept)
     samplings = [
-        replace(sampling_params(body, max_tokens, number), grammar=grammar, prompt_logprobs=prompt_logprobs)
+        replace(
+            sampling_params(body, max_tokens, number, serving.sampling),
+            grammar=grammar,
+            prompt_logprobs=prompt_logprobs,
+        )
         for number in range(body.answers)
     ]
     eos, salt = serving.tokenizer.eos_ids, body.cache_salt or ""
@@ -98,7 +106,18 @@ def first_request(answer: str) -> str:
     return answer if _NUMBERED.search(answer) else f"{answer}-0-0"
 
 
-def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> SamplingParams:
+def sampling_defaults(body: GenerationBody, recommended: Sampling) -> Sampling:
+    """Return the model's recommendation for a request that sets none of its fields or `temperature`, else OpenAI's.
+
+    The fields belong together: a penalty that suits a temperature would change greedy answers.
+    """
+    sets = any(getattr(body, name) is not None for name in ("temperature", *recommended))
+    return OPENAI_DEFAULTS if sets else {**OPENAI_DEFAULTS, **recommended}
+
+
+def sampling_params(
+    body: GenerationBody, max_tokens: int, number: int = 0, recommended: Sampling = MappingProxyType({})
+) -> SamplingParams:
     """Return the sampling parameters of answer `number` of a prompt; a seed in the body increases by 1 per answer.
 
     `best_of` always requests log-probabilities, to rank the answers.
@@ -108,7 +127,7 @@ def sampling_params(body: GenerationBody, max_tokens: int, number: int = 0) -> S
         logprobs = logprobs or 0
     sent: dict[str, Any] = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     return SamplingParams(
-        **OPENAI_DEFAULTS | sent,
+        **{**sampling_defaults(body, recommended), **sent},
         max_tokens=max_tokens,
         logprobs=logprobs,
         seed=body.seed if body.seed is None or number == 0 else (body.seed + number) % SEEDS,
@@ -123,6 +142,23 @@ def check_count(prompts: int, body: GenerationBody) -> None:
             f"{prompts:,} prompts with {body.answers} answers each are {count:,} answers; one request may have "
             f"{MAX_ANSWERS:,}, so send several requests",
             body.prompt_field,
+        )
+
+
+def check_logprobs(
+    body: GenerationBody, prompts: Sequence[Sequence[int]], max_tokens: int, prompt_logprobs: int | None
+) -> None:
+    """Raise InvalidRequest for answers with more than `MAX_LOGPROBS` log-probabilities, which no memory is planned for.
+
+    Each takes up to 190 bytes of this process until the answer is sent.
+    """
+    of_answer, of_prompt = (0 if top is None else 1 + top for top in (body.logprob_count, prompt_logprobs))
+    count = body.answers * sum(of_prompt * len(prompt) + of_answer * max_tokens for prompt in prompts)
+    if count > MAX_LOGPROBS:
+        raise InvalidRequest(
+            f"the answers may have {count:,} log-probabilities, and one request may have {MAX_LOGPROBS:,}; ask for "
+            "fewer answers, tokens or top tokens",
+            "logprobs",
         )
 
 

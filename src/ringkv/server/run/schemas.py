@@ -1,8 +1,18 @@
 """Request bodies. Each field is validated strictly and may be null; unknown fields go to `model_extra`."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+)
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.sampling import SamplingParams
@@ -189,6 +199,15 @@ class Tool(BaseModel):
     function: Function
 
 
+def _as_sent(value: Any, check: Callable[[Any], Tool]) -> Any:
+    check(value)
+    return value
+
+
+SentTool = Annotated[Tool, WrapValidator(_as_sent)]
+"""A tool that is checked, and reaches the chat template as it was sent: {"type": ..., "function": {"name": ...}}."""
+
+
 class Named(BaseModel):
     name: str
 
@@ -196,6 +215,20 @@ class Named(BaseModel):
 class NamedTool(BaseModel):
     type: Literal["function"]
     function: Named
+
+
+class AllowedToolsOptions(BaseModel):
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool]
+
+
+class AllowedTools(BaseModel):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedToolsOptions
+
+
+ToolChoice = Annotated[NamedTool | AllowedTools, Field(discriminator="type")]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class ChatBody(ChoicesBody):
@@ -215,9 +248,10 @@ class ChatBody(ChoicesBody):
     max_completion_tokens: Int64 | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: list[SentTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
 
     @property
     def logprob_count(self) -> int | None:

@@ -1,13 +1,14 @@
 """Serving: the objects of one model that all endpoints share. Models: the models of a server."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.server.run.admission import Admission
 from ringkv.server.run.generation import EngineChannel
 from ringkv.server.run.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
+from ringkv.text.generation_config import Sampling
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
 
@@ -16,7 +17,8 @@ from ringkv.text.tokenizer import Tokenizer
 class LoadedModel:
     """A model that is ready to be served. names: the first is its own, the others are aliases.
 
-    template: None for a base model, which cannot chat. kv_why: why `kv_policy auto` chose its policy, or "".
+    template: None for a base model, which cannot chat. kv_why: why `kv_policy auto` chose its policy, or "". sampling:
+    fields of `SamplingParams` that the model recommends, for requests that set none of them.
     """
 
     engine: EngineChannel
@@ -24,6 +26,7 @@ class LoadedModel:
     template: ChatTemplate | None
     names: tuple[str, ...]
     kv_why: str = ""
+    sampling: Sampling = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Log line of an HTTP request: method, path, status, milliseconds, tokens, "cancelled" and label of the API key.
+"""Log line of an HTTP request: method, path, status, milliseconds, error, tokens, "cancelled" and label of the API key.
 
 It never contains prompt or answer text, nor a key.
 """
@@ -12,7 +12,7 @@ from starlette.types import Scope
 from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.server.protocol.errors import NOT_ANSWERED
 from ringkv.server.protocol.keys import caller_of
-from ringkv.server.protocol.scope import CANCELLED, MODEL, REQUEST_ID, TRACE_ID, USAGE_COUNTER
+from ringkv.server.protocol.scope import CANCELLED, MODEL, REASON, REQUEST_ID, TRACE_ID, USAGE_COUNTER
 from ringkv.server.run.usage import UsageCounter
 
 LONGEST_PATH = 100  # characters
@@ -34,6 +34,7 @@ def described(scope: Scope, status: int, seconds: float) -> str:
     usage, key = _usage(scope), caller_of(scope).label
     parts = (
         f"{scope['method']} {_path(scope)} {status} {1000 * seconds:,.0f} ms",
+        scope.get(REASON, ""),
         f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens" if usage else "",
         "cancelled" if _is_cancelled(scope, status) else "",
         f"key {key}" if key else "",
@@ -55,6 +56,7 @@ def described_as_json(scope: Scope, status: int, seconds: float) -> str:
         model=scope.get(MODEL),
         prompt_tokens=usage.get("prompt_tokens"),
         completion_tokens=usage.get("completion_tokens"),
+        reason=scope.get(REASON) or None,
         cancelled=_is_cancelled(scope, status) or None,
         key=caller_of(scope).label or None,
     )

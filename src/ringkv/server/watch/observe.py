@@ -65,7 +65,7 @@ class Observe:
                 raise  # the response has begun, so it can only be cut short
             if isinstance(error, Busy):
                 self._metrics.rejected(kind_of(error).code or type(error).__name__)
-            await answer_of(error)(scope, receive, tagged)
+            await answer_of(error, scope)(scope, receive, tagged)
         finally:
             status = scope.get(STATUS, NOT_ANSWERED)
             if STREAM_ERROR in scope:  # the client was told 200 before

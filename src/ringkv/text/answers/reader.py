@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan
-from ringkv.text.stream import pending
+from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan, ReasoningEnded, ends_in_string
+from ringkv.text.stop_strings import pending
 
 
 class Reader:
     """Searches for spans in a text that arrives in pieces; without spans every piece is returned at once.
 
     inside: the span that the prompt has already opened. White space after a span, and at the start of a streamed span,
-    is dropped.
+    is dropped. The begin mark of an invalid span is content, and the text after it is read as any other.
     """
 
     def __init__(self, spans: Sequence[MarkedSpan] = (), inside: MarkedSpan | None = None) -> None:
@@ -18,6 +18,7 @@ class Reader:
         self._held = ""
         self._is_first = inside is None  # only white space was read so far
         self._strips = inside is not None  # white space at the start of the next text is dropped
+        self._has_thought = inside is not None  # a streamed span has begun, or ended without a begin
 
     @property
     def is_thinking(self) -> bool:
@@ -40,45 +41,62 @@ class Reader:
             if self._strips:
                 self._held = self._held.lstrip()
                 self._strips = not self._held
-            before = self._held
+            before = self._held, self._inside
             yield from self._outside() if self._inside is None else self._within(self._inside)
-            if self._held == before or not self._held:
+            if (self._held, self._inside) == before or not self._held:
                 return
 
     def _outside(self) -> Iterator[AnswerPart]:
         spans = [span for span in self._spans if self._is_first or not span.at_start]
-        begins = [(start, span) for span in spans if (start := self._held.find(span.begin)) >= 0]
-        begins = [(start, span) for start, span in begins if not span.at_start or not self._held[:start].strip()]
-        if not begins:
-            yield from self._show(len(self._held) - pending(self._held, [span.begin for span in spans]))
+        alone = [span for span in self._spans if span.ends_alone and not self._has_thought]
+        marks = [*((span.begin, span) for span in spans), *((span.end, None) for span in alone)]
+        starts = [(start, mark, span) for mark, span in marks if (start := self._held.find(mark)) >= 0]
+        starts = [each for each in starts if not self._is_late(each[0], each[2])]
+        if not starts:
+            yield from self._show(len(self._held) - pending(self._held, [mark for mark, _ in marks]))
             return
-        start, span = min(begins, key=lambda begin: begin[0])
+        start, mark, span = min(starts, key=lambda each: each[0])
         yield from self._show(start)
-        self._held = self._held[len(span.begin) :]
-        self._inside, self._is_first, self._strips = span, False, span.stream is not None
+        self._take(len(mark))
+        self._inside, self._is_first, self._strips = span, False, span is None or span.stream is not None
+        self._has_thought |= self._strips
+        if span is None:
+            yield ReasoningEnded()
+
+    def _is_late(self, start: int, span: MarkedSpan | None) -> bool:
+        """Return whether text precedes a span that is only valid before all other text."""
+        return span is not None and span.at_start and bool(self._held[:start].strip())
 
     def _within(self, span: MarkedSpan) -> Iterator[AnswerPart]:
-        end = self._held.find(span.end) if span.end else -1
+        end = self._end(span)
         if end < 0:
             if span.stream is not None and (cut := len(self._held) - pending(self._held, [span.end])):
                 yield span.stream(self._take(cut))
             return
-        text = self._take(end)
-        self._take(len(span.end))
-        self._inside, self._strips = None, True
-        yield from self._parts(span, text, span.end)
+        self._inside = None
+        parts = _parts(span, self._held[:end])
+        if parts is None:
+            yield Content(span.begin)
+            return
+        self._take(end + len(span.end))
+        self._strips = True
+        yield from parts
 
-    def _rest(self) -> Sequence[AnswerPart]:
-        text = self._take(len(self._held))
-        # A model may omit the last end mark.
-        return [Content(text)] if self._inside is None else self._parts(self._inside, text, "")
+    def _end(self, span: MarkedSpan) -> int:
+        """Return where the end mark begins; -1 if it has not come. A mark in a string of a call is text."""
+        end = self._held.find(span.end) if span.end else -1
+        while end >= 0 and span.stream is None and ends_in_string(self._held[:end]):
+            end = self._held.find(span.end, end + 1)
+        return end
 
-    def _parts(self, span: MarkedSpan, text: str, end: str) -> Sequence[AnswerPart]:
-        """Return the parts of a span's text; an invalid span is content, with its marks."""
-        if span.stream is not None:
-            return [span.stream(text)] if text else []
-        parts = span.parse(text)
-        return [Content(span.begin + text + end)] if parts is None else parts
+    def _rest(self) -> Iterator[AnswerPart]:
+        """Yield the parts of the held text, in which a model may omit the last end mark."""
+        while (span := self._inside) is not None and (parts := _parts(span, self._held)) is None:
+            self._inside = None
+            yield Content(span.begin)
+            yield from self._read()
+        yield from [Content(self._held)] if span is None else parts or ()
+        self._held = ""
 
     def _show(self, count: int) -> Iterator[AnswerPart]:
         text = self._take(count)
@@ -88,3 +106,10 @@ class Reader:
     def _take(self, count: int) -> str:
         text, self._held = self._held[:count], self._held[count:]
         return text
+
+
+def _parts(span: MarkedSpan, text: str) -> Sequence[AnswerPart] | None:
+    """Return the parts of a complete span's text; None if the span is invalid, and its marks are content."""
+    if span.stream is None:
+        return span.parse(text)
+    return [span.stream(text)] if text else []

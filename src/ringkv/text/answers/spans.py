@@ -1,12 +1,15 @@
 """MarkedSpan: text between two marks in an answer, such as thinking or a tool call."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 THINK, END_OF_THINK = "<think>", "</think>"
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)  # models write raw line breaks in strings
+JSON = json.JSONDecoder(strict=False)  # takes raw line breaks and tabs in strings
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,12 @@ class ToolCall:
     arguments: str
 
 
-AnswerPart = Content | Reasoning | ToolCall
+@dataclass(frozen=True)
+class ReasoningEnded:
+    """The end mark of reasoning without a begin mark. The content before it was reasoning."""
+
+
+AnswerPart = Content | Reasoning | ToolCall | ReasoningEnded
 
 
 @dataclass(frozen=True)
@@ -37,8 +45,8 @@ class MarkedSpan:
     """The text from `begin` to `end`, or to the end of the answer if `end` is "".
 
     parse: the parts of a complete span's text; None if it is not valid, and it is then shown unchanged. stream: the
-    part of an incomplete span's text; None for a span that must be complete. at_start: only valid before all other
-    text.
+    part of an incomplete span's text; None for a span that must be complete, whose text is JSON. at_start: only valid
+    before all other text. ends_alone: `end` may come first, and what is before it belongs to the span.
     """
 
     begin: str
@@ -46,11 +54,12 @@ class MarkedSpan:
     parse: Callable[[str], Sequence[AnswerPart] | None] = lambda _: None
     stream: Callable[[str], AnswerPart] | None = None
     at_start: bool = False
+    ends_alone: bool = False
 
 
 def thinking() -> MarkedSpan:
     """Return the span of DeepSeek-R1 and Qwen3. Marks are only valid at the start, so answers may mention them."""
-    return MarkedSpan(THINK, END_OF_THINK, stream=Reasoning, at_start=True)
+    return MarkedSpan(THINK, END_OF_THINK, stream=Reasoning, at_start=True, ends_alone=True)
 
 
 def tagged_calls(names: Collection[str]) -> MarkedSpan:
@@ -63,12 +72,17 @@ def bare_calls(names: Collection[str]) -> MarkedSpan:
     return MarkedSpan("{", "", lambda text: parse_calls("{" + text, names), at_start=True)
 
 
+def ends_in_string(text: str) -> bool:
+    """Return whether a JSON object that is incomplete ends inside a string."""
+    return text.lstrip().startswith("{") and '"' in STRING.sub("", text)
+
+
 def parse_calls(text: str, names: Collection[str]) -> list[AnswerPart] | None:
     """Return the calls that a text consists of; None if anything in it is not a call of a tool in `names`."""
-    decoder, calls, rest = json.JSONDecoder(), list[AnswerPart](), text.strip()
+    calls, rest = list[AnswerPart](), text.strip()
     while rest:
         try:
-            value, end = decoder.raw_decode(rest)
+            value, end = JSON.raw_decode(rest)
         except (ValueError, RecursionError):
             return None
         if (call := _call(value, names)) is None:
@@ -89,7 +103,7 @@ def _call(value: Any, names: Collection[str]) -> ToolCall | None:
 def _object(value: Any) -> str | None:
     """Return a JSON object, or its text, as text; None for anything else."""
     with suppress(ValueError, RecursionError):
-        parsed = json.loads(value or "{}") if isinstance(value, str) else {} if value is None else value
+        parsed = JSON.decode(value or "{}") if isinstance(value, str) else {} if value is None else value
         return to_json(parsed) if isinstance(parsed, dict) else None
     return None
 

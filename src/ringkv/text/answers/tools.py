@@ -9,6 +9,7 @@ from typing import Any
 from ringkv.text.answers.spans import MarkedSpan, bare_calls, tagged_calls
 from ringkv.text.chat_template import ChatMessage
 from ringkv.text.grammar import JSONSchema, lark, schema_in_lark
+from ringkv.text.schemas import closed
 
 Schemas = Mapping[str, Mapping[str, Any]]  # tool name -> JSON schema of its arguments
 
@@ -32,7 +33,7 @@ class CallFormat:
 
     def _rule(self, number: int, name: str, schema: Mapping[str, Any]) -> str:
         before = json.dumps(self.before.replace("NAME", json.dumps(name)))
-        arguments = schema_in_lark({"type": "object", **schema})
+        arguments = schema_in_lark(closed({"type": "object", **schema}))
         return (
             f"call{number}: {before} arguments{number} {json.dumps(self.after)}\narguments{number}: %json {arguments}"
         )
@@ -43,16 +44,25 @@ LLAMA_3 = CallFormat(bare_calls, '{"name": NAME, "parameters": ', "}")
 
 # Text that identifies a format in a chat template.
 FORMATS: Sequence[tuple[str, CallFormat]] = (("<tool_call>", HERMES), ('"parameters"', LLAMA_3))
+# The same of formats that are not read: GLM's, Qwen3-Coder's, Mistral's, DeepSeek's, Phi-4's, gpt-oss' and Gemma's.
+UNREAD = ("<arg_key>", "<function=", "[TOOL_CALLS]", "tool▁calls", "<|tool_call|>", "<|channel|>", "<|channel>")
 
 
-def format_of(template: str) -> CallFormat:
-    """Return the format that a chat template describes; else Hermes', which `with_tools_described` describes."""
-    return next((form for mark, form in FORMATS if mark in template), HERMES)
+def format_of(template: str) -> CallFormat | None:
+    """Return the format that a chat template describes; None if it describes a format that is not read.
+
+    A template without tools has Hermes' format, which `with_tools_described` describes.
+    """
+    if any(mark in template for mark in UNREAD):
+        return None
+    form = next((form for mark, form in FORMATS if mark in template), None)
+    return HERMES if form is None and "tools" not in template else form
 
 
 def with_parsed_arguments(message: ChatMessage) -> ChatMessage:
     """Return a message whose calls have their arguments as objects, which templates expect."""
-    return {**message, "tool_calls": [_parsed(call) for call in message["tool_calls"]]} if _calls(message) else message
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [_parsed(call) for call in calls]} if calls else message
 
 
 def with_tools_described(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:
@@ -79,15 +89,11 @@ To call a tool, answer with its name and its arguments as a JSON object between 
 def _in_plain_role(message: ChatMessage) -> ChatMessage:
     if message.get("role") == "tool":
         return {"role": "user", "content": f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"}
-    if not _calls(message):
+    if not message.get("tool_calls"):
         return message
     calls = [json.dumps(_parsed(call)["function"], ensure_ascii=False) for call in message["tool_calls"]]
     text = "\n".join([message.get("content") or "", *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)])
     return {"role": message["role"], "content": text.strip()}
-
-
-def _calls(message: ChatMessage) -> bool:
-    return bool(message.get("tool_calls"))
 
 
 def _parsed(call: Mapping[str, Any]) -> dict[str, Any]:

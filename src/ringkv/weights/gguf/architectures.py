@@ -5,7 +5,7 @@ graphs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
@@ -144,7 +144,7 @@ DENSE: Mapping[str, Architecture] = {
         fixed=GELU,
         heads=gemma.gemma4_heads,
         feed_forward=gemma.gemma4_feed_forward,
-        scaling=gemma.unscaled,
+        scaling=lambda gguf, head_dim: None,  # `gemma4` returns the rotary embedding
         more=gemma.gemma4,
         windows=gemma.GEMMA4_WINDOWS,
     ),
@@ -226,22 +226,15 @@ MIXTURES: Mapping[str, Architecture] = {
         router=routers.corrected,
         more=lambda gguf: {"use_qk_norm": gguf.has("blk.0.attn_q_norm.weight")},
     ),
-    "gemma4": Architecture(
-        "Gemma4ForCausalLM",
-        "gemma4_text",
-        {**parts.GEMMA4, **parts.PARALLEL_EXPERTS},
-        parts.SHARED_INPUTS,
+    "gemma4": replace(
+        DENSE["gemma4"],
+        modules={**parts.GEMMA4, **parts.PARALLEL_EXPERTS},
         numbers={
             "num_experts": ".expert_count",
             "top_k_experts": ".expert_used_count",
             "moe_intermediate_size": ".expert_feed_forward_length",
         },
         fixed={**GELU, "enable_moe_block": True},
-        heads=gemma.gemma4_heads,
-        feed_forward=gemma.gemma4_feed_forward,
-        scaling=gemma.unscaled,
-        more=gemma.gemma4,
-        windows=gemma.GEMMA4_WINDOWS,
         merged=gemma.parallel_experts,
     ),
     "hunyuan-moe": Architecture(  # alpha is already in the rotary base

@@ -19,10 +19,10 @@ from ringkv.weights.gguf.fields import head_counts, layer_count, sharing_layers
 from ringkv.weights.gguf.file import GGUF
 from ringkv.weights.gguf.groups import TYPES
 from ringkv.weights.gguf.rope import ROPE_TENSORS
-from ringkv.weights.gguf.source import Rows, Source
-from ringkv.weights.group_layout import INT4, INT8, Layout
-from ringkv.weights.mxfp4_shapes import unpacked_shapes
+from ringkv.weights.gguf.source import Source, StoredRows
+from ringkv.weights.group_layout import INT4, INT8, GroupLayout
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
+from ringkv.weights.shapes import unpacked_shapes
 
 LAYER = re.compile(r"blk\.(\d{1,6})\.")
 KEYS_AND_VALUES = re.compile(r"\.attn_[kv](_norm)?\.")
@@ -70,7 +70,7 @@ def write_groups(gguf: GGUF, directory: Path) -> None:
                     writer.write(values)
 
 
-def _specs(gguf: GGUF, matrices: Mapping[str, Rows]) -> dict[str, TensorSpec]:
+def _specs(gguf: GGUF, matrices: Mapping[str, StoredRows]) -> dict[str, TensorSpec]:
     return {
         f"{name}.{part}": TensorSpec((rows.spec.shape[0], rows.spec.shape[1] // elements), dtype)
         for name, rows in matrices.items()
@@ -78,7 +78,7 @@ def _specs(gguf: GGUF, matrices: Mapping[str, Rows]) -> dict[str, TensorSpec]:
     }
 
 
-def _matrices(gguf: GGUF, layout: Layout) -> dict[str, Rows]:
+def _matrices(gguf: GGUF, layout: GroupLayout) -> dict[str, StoredRows]:
     """Return the layers' matrices of a layout. A vector is only dequantised.
 
     In bytes, so is a matrix of an odd number of rows: behind an odd number of bytes a float16 cannot be mapped.
@@ -86,7 +86,7 @@ def _matrices(gguf: GGUF, layout: Layout) -> dict[str, Rows]:
     return {
         name: rows
         for name, rows in sources(gguf).items()
-        if isinstance(rows, Rows) and rows.name.startswith("blk.") and len(rows.spec.shape) > 1
+        if isinstance(rows, StoredRows) and rows.name.startswith("blk.") and len(rows.spec.shape) > 1
         if (grouped := TYPES.get(gguf.kind(rows.name))) and grouped.layout is layout
         if layout is INT4 or rows.spec.shape[0] % 2 == 0
     }
@@ -136,7 +136,7 @@ def _layer(name: str) -> int:
     return int(layer[1]) if (layer := LAYER.match(name)) else -1
 
 
-def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, Rows]]:
+def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[tuple[str, StoredRows]]:
     """Yield what a tensor is called in Hugging Face layout: one name, or one for each expert of a stack.
 
     `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`.
@@ -150,7 +150,7 @@ def _translated(gguf: GGUF, name: str, architecture: Architecture) -> Iterator[t
     heads = head_counts(gguf)[PAIRED.index(called)] if architecture.paired and called in PAIRED else None
     shift = architecture.norm_shift if called.endswith("_norm") else 0.0
     for part in parts(suffix, gguf.shape(name)):
-        yield f"{prefix}{part.name}", Rows(name, part.spec, part.expert, heads, shift)
+        yield f"{prefix}{part.name}", StoredRows(name, part.spec, part.expert, heads, shift)
 
 
 def _split(name: str) -> tuple[str, str, str]:

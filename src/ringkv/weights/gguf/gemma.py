@@ -106,10 +106,6 @@ def gemma4(gguf: GGUF) -> dict[str, Any]:
     }
 
 
-def unscaled(gguf: GGUF, head_dim: int) -> None:
-    """Return no scaling: `gemma4` returns the rotary embedding."""
-
-
 def gemma4_heads(gguf: GGUF) -> dict[str, Any]:
     """Return the sizes of heads in local layers, and of those in global layers, which may lack values of their own."""
     widths = {}

@@ -14,8 +14,8 @@ from ringkv.weights.gguf.file import GGUF
 from ringkv.weights.gguf.groups import halves, in_pairs
 from ringkv.weights.gguf.rope import rope_scaling
 from ringkv.weights.gguf.source import STACKS, Array, Merged, stack_shape, stored
-from ringkv.weights.mxfp4_shapes import BLOCKS, BYTES, EXPONENTS
 from ringkv.weights.safetensors_writer import TensorSpec
+from ringkv.weights.shapes import BLOCKS, BYTES, EXPONENTS
 
 LARGEST_EXPONENT = 252  # 6, the largest element, times 2 ** (252 - 127) is finite in float32
 GROUP = 2 * BYTES

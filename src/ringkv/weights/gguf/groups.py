@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ringkv.weights.group_layout import GROUP, INT4, INT8, Layout
+from ringkv.weights.group_layout import GROUP, INT4, INT8, GroupLayout
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -29,14 +29,14 @@ class GroupedType(NamedTuple):
     has_minimums: whether its groups have the parts that not every matrix has.
     """
 
-    layout: Layout
+    layout: GroupLayout
     block_bytes: int
     split: Callable[[Bytes], Sequence[Array]]
     has_minimums: bool = False
 
     @property
     def parts(self) -> Mapping[str, tuple[str, int]]:
-        """The parts by name, in the order of `split`, as `Layout` has them."""
+        """The parts by name, in the order of `split`, as `GroupLayout` has them."""
         return {**self.layout.parts, **(self.layout.more if self.has_minimums else {})}
 
 

@@ -12,7 +12,7 @@ Each length is compared with the bytes that are left before anything is read or 
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -155,23 +155,27 @@ def _numbers(file: _Bounded, type: int, count: int, what: str) -> list[Any]:
     return [value for (value,) in number.iter_unpack(file.take(count * number.size, what))]
 
 
-@dataclass(frozen=True)
-class _Declared:
-    """What the header says about a tensor. sizes: in the file's order."""
+def _declared(file: _Bounded) -> TensorPlace:
+    """Read what the header says about a tensor, whose start it counts from the end of the header."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    name: str
-    sizes: tuple[int, ...]
-    type: int
-    offset: int
-
-
-def _declared(file: _Bounded) -> _Declared:
     name = file.name("a tensor's name")
     what = f"tensor {shown_names([name])}"
     if not 1 <= (dimensions := file.number("I", what)) <= MOST_DIMENSIONS:
         raise BadWeights(f"{what} has {dimensions:,} dimensions, 1 to {MOST_DIMENSIONS} are possible")
     sizes = tuple(file.number("Q", what) for _ in range(dimensions))
-    return _Declared(name, sizes, file.number("I", what), file.number("Q", what))
+    number, offset = file.number("I", what), file.number("Q", what)
+    types = {int(type): type for type in GGMLQuantizationType}
+    if number not in types:
+        raise UnsupportedModel(
+            f"has {what} of type {number}, which the installed package `gguf` does not know; "
+            "fetch another quantisation, such as Q8_0 or Q4_K_M"
+        )
+    block, block_bytes = GGML_QUANT_SIZES[types[number]]
+    elements, shape = math.prod(sizes), sizes[::-1]
+    if not elements or sizes[0] % block:
+        raise BadWeights(f"{what} has shape {shown(list(shape))}, rows of whole blocks are needed")
+    return TensorPlace(name, types[number], shape, offset, elements // block * block_bytes)
 
 
 def _alignment(metadata: Mapping[str, Any]) -> int:
@@ -181,32 +185,17 @@ def _alignment(metadata: Mapping[str, Any]) -> int:
     return value
 
 
-def _placed(declared: list[_Declared], alignment: int, header: int, size: int) -> list[TensorPlace]:
-    """Return the tensors with their places. header, size: bytes of the header and of the file."""
-    start = -(-header // alignment) * alignment
-    places = [_place(tensor, start, size) for tensor in declared]
+def _placed(declared: list[TensorPlace], alignment: int, header: int, size: int) -> list[TensorPlace]:
+    """Return the tensors with their places in the file. header, size: bytes of the header and of the file."""
+    first = -(-header // alignment) * alignment
+    places = [replace(tensor, start=first + tensor.start) for tensor in declared]
+    for place in places:
+        if place.start + place.bytes > size:
+            what = f"tensor {shown_names([place.name])}"
+            raise BadWeights(f"{what} has {place.bytes:,} bytes from {place.start:,} on")
     if len({place.name for place in places}) < len(places):
         raise BadWeights("two tensors have one name")
     for place, following in pairwise(sorted(places, key=lambda place: place.start)):
         if place.start + place.bytes > following.start:
             raise BadWeights(f"tensors {shown_names([place.name, following.name])} overlap")
     return places
-
-
-def _place(tensor: _Declared, start: int, size: int) -> TensorPlace:
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    what, types = f"tensor {shown_names([tensor.name])}", {int(type): type for type in GGMLQuantizationType}
-    if tensor.type not in types:
-        raise UnsupportedModel(
-            f"has {what} of type {tensor.type}, which the installed package `gguf` does not know; "
-            "fetch another quantisation, such as Q8_0 or Q4_K_M"
-        )
-    block, block_bytes = GGML_QUANT_SIZES[types[tensor.type]]
-    elements = math.prod(tensor.sizes)
-    if not elements or tensor.sizes[0] % block:
-        raise BadWeights(f"{what} has shape {shown(list(reversed(tensor.sizes)))}, rows of whole blocks are needed")
-    length, first = elements // block * block_bytes, start + tensor.offset
-    if first + length > size:
-        raise BadWeights(f"{what} has {length:,} bytes from {first:,} on")
-    return TensorPlace(tensor.name, types[tensor.type], tuple(reversed(tensor.sizes)), first, length)

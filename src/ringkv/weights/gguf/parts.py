@@ -93,7 +93,6 @@ SANDWICH = {
     **POST_NORMS,
     **modules(ffn_norm="pre_feedforward_layernorm", post_ffw_norm="post_feedforward_layernorm"),
 }
-OUTPUT = modules("self_attn.", attn_output="o_proj")
 ATTENTION = modules("self_attn.", attn_q="q_proj", attn_k="k_proj", attn_v="v_proj", attn_output="o_proj")
 QK_NORMS = modules("self_attn.", attn_q_norm="q_norm", attn_k_norm="k_norm")
 ROTATED_NORMS = modules("self_attn.", attn_q_norm="query_layernorm", attn_k_norm="key_layernorm")

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Rows:
+class StoredRows:
     """A tensor of the GGUF, or one matrix of a stack.
 
     expert: which matrix. heads: its rows are those of so many heads, with the halves of rotary pairs interleaved; None:
@@ -47,13 +47,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Merged:
-    """A tensor that the GGUF has in several. blocks: as of `Rows`."""
+    """A tensor that the GGUF has in several. blocks: as of `StoredRows`."""
 
     spec: TensorSpec
     blocks: Callable[[GGUF], Iterator[Array]]
 
 
-Source = Rows | Merged
+Source = StoredRows | Merged
 
 
 def stored(values: npt.NDArray[np.float32], dtype: str = "BF16") -> Array:

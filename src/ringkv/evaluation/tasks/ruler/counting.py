@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from string import ascii_lowercase
 
-from ringkv.evaluation.tasks.draft import Draft
+from ringkv.evaluation.sample import Sample
 from ringkv.evaluation.tasks.texts import words
 
 COMMON, OFTEN, SELDOM = 10, 30, 3  # number of common words; occurrences of each; occurrences of other words
@@ -19,12 +19,12 @@ EACH = 50  # average occurrences of a coded word
 EXAMPLE = 20  # uncommon words of the worked example
 
 
-def common_words(seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+def common_words(seed: str, hay: int, depth: float, data: Path | None) -> Sample:
     """Return a draft with the common words and `hay` uncommon ones, after a short worked example."""
     rng = Random(seed)
     shown, hidden = _different(rng, COMMON + EXAMPLE), _different(rng, COMMON + hay)
     example, listed = _list(rng, shown, often=10, seldom=1), _list(rng, hidden, OFTEN, SELDOM)
-    return Draft(
+    return Sample(
         context=f"{_instruction(example)}\n\n{QUESTION}\n{_answer(shown[:COMMON])}\n\n{_instruction(listed)}",
         question=f"\n\n{QUESTION}",
         begin=f" {BEGIN}",
@@ -60,7 +60,7 @@ def _different(rng: Random, count: int) -> list[str]:
     return rng.sample(list(dict.fromkeys(single + more)), count)
 
 
-def frequent_words(seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+def frequent_words(seed: str, hay: int, depth: float, data: Path | None) -> Sample:
     """Return a draft with about `hay` words, the k-th with a weight of k ** -ALPHA. The first one is dots.
 
     The three most frequent words get a few extra occurrences, so that the fourth is always less frequent.
@@ -72,7 +72,7 @@ def frequent_words(seed: str, hay: int, depth: float, data: Path | None) -> Draf
     ranked = [word for word, _ in Counter(sampled).most_common() if word != DOTS]
     sampled += [name for place, name in enumerate((ranked + names[1:])[:FREQUENT]) for _ in range(FREQUENT - place)]
     rng.shuffle(sampled)
-    return Draft(
+    return Sample(
         context="Below is a text in a code. Count how often each coded word comes, and find the three that come most "
         f"often.\n\n{' '.join(sampled)}",
         question=f"\n\nLeave the dots out. Which {FREQUENT} coded words come most often in the text above?",

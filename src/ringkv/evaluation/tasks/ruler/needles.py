@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal
 from uuid import UUID
 
-from ringkv.evaluation.tasks.draft import Draft
+from ringkv.evaluation.sample import Sample
 from ringkv.evaluation.tasks.texts import sentences, words
 
 NOISE = (
@@ -49,7 +49,7 @@ class Needles:
     values: int = 1
     queried: int = 1
 
-    def draft(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+    def draft(self, seed: str, hay: int, depth: float, data: Path | None) -> Sample:
         """Return a prompt with `hay` units of haystack. A single needle is at `depth`, several are at random depths."""
         rng = Random(seed)
         pairs = self._pairs(rng, self.keys, {})
@@ -61,7 +61,7 @@ class Needles:
         what, all_of = f"{self.value}s", " and ".join(filter(None, (", ".join(queried[:-1]), queried[-1])))
         several = self.values * self.queried > 1
         are, which = ("are", f"magic {what}") if several else ("is", f"magic {self.value}")
-        return Draft(
+        return Sample(
             context=f"Some magic {what} are hidden in the text below. Remember them: you will be asked for some.\n\n"
             + BETWEEN[self.hay].join(_inserted(stack, needles, depths)),
             question=f"\n\nWhat {are} the {which} of {all_of} in the text above?",

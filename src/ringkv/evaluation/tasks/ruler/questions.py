@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ringkv.evaluation.tasks.draft import Draft
+from ringkv.evaluation.sample import Sample
 from ringkv.evaluation.tasks.source import Source
 
 PASSAGE = re.compile(r"^Passage \d+:\n", re.MULTILINE)
@@ -52,7 +52,7 @@ def _question(line: Mapping[str, Any], passages: Iterable[str]) -> Question:
     return Question(text[1].strip(), tuple(passages), tuple(line["answers"]))
 
 
-def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Draft:
+def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Sample:
     """Return question `index` with its passages and up to `hay` - 1 others, shuffled."""
     rng = Random(seed)
     asked = questions[index]
@@ -61,7 +61,7 @@ def draft(questions: Sequence[Question], index: int, seed: str, hay: int) -> Dra
     passages = [*asked.passages, *(other for other in others[: max(0, hay - 1)] if other not in asked.passages)]
     rng.shuffle(passages)
     listed = "\n\n".join(f"Document {place}:\n{passage}" for place, passage in enumerate(passages, 1))
-    return Draft(
+    return Sample(
         context=f"Answer a question from the documents below, in as few words as possible.\n\n{listed}",
         question=f"\n\nQuestion: {asked.text}",
         begin=" Answer:",

@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from typing import Protocol
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import Draft, Fit, places
+from ringkv.evaluation.tasks.draft import fitted, places
 from ringkv.evaluation.tasks.ruler import questions
 from ringkv.evaluation.tasks.ruler.counting import common_words, distinct_words, frequent_words
 from ringkv.evaluation.tasks.ruler.needles import NOISE, RETRIEVAL
@@ -27,10 +27,10 @@ HOPS = 4  # of a chain of assignments
 class Recipe(Protocol):
     """Makes a draft, deterministically. `depth` is the depth of a single needle."""
 
-    def __call__(self, seed: str, hay: int, depth: float, data: Path | None) -> Draft: ...
+    def __call__(self, seed: str, hay: int, depth: float, data: Path | None) -> Sample: ...
 
 
-def tracing(seed: str, hay: int, depth: float, data: Path | None) -> Draft:
+def tracing(seed: str, hay: int, depth: float, data: Path | None) -> Sample:
     """Return a draft with one chain of assignments in order, at random places among `hay` lines of noise.
 
     Source: RULER, section 3, variable tracking. The question is for all variables that have the value.
@@ -45,7 +45,7 @@ def tracing(seed: str, hay: int, depth: float, data: Path | None) -> Draft:
     for line in range(hay + 1):
         lines += [text for text, place in zip(assignments, places, strict=True) if place == line]
         lines += [NOISE] * (line < hay)
-    return Draft(
+    return Sample(
         context="Variables are given values in the text below, or the value of another. Follow them.\n\n"
         + "\n".join(lines),
         question=f"\n\nWhich variables hold the value {value} in the text above? Name all of them.",
@@ -66,7 +66,7 @@ ANSWER_TOKENS = {"vt": 60, "cwe": 120, "fwe": 50}  # 128 for needles
 def generated_samples(name: str, source: Source) -> Iterator[Sample]:
     for length, place, depth in places(source):
         make = partial(GENERATED[name], f"{source.seed}/{name}/{length}/{place}", depth=depth, data=source.data)
-        yield Fit(f"{length}/{place}", ANSWER_TOKENS.get(name, 128), length, source)(make)
+        yield fitted(make, f"{length}/{place}", ANSWER_TOKENS.get(name, 128), length, source)
 
 
 def question_samples(name: str, source: Source) -> Iterator[Sample]:
@@ -80,7 +80,7 @@ def _fitting(name: str, pool: Sequence[Question], length: int, source: Source) -
     for place in range(len(pool)):
         with suppress(CannotMake):
             make = partial(questions.draft, pool, place, f"{source.seed}/{name}/{length}/{place}")
-            yield Fit(f"{length}/{place}", 32, length, source)(make)
+            yield fitted(make, f"{length}/{place}", 32, length, source)
 
 
 POOLS = {"qa_1": questions.documents, "qa_2": questions.several}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringkv.cache.compress.saliency import saliency
+from ringkv.cache.compress.selection import saliency
 from ringkv.cache.compress.staged_prompt import StagedPrompt
 
 LAYERS, HEADS, GROUPS, WIDTH, N, SCALE = 2, 2, 3, 32, 40, 0.3

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.machine.deep_stack import DeepStack
+from ringkv.text.guide import DeepStack
 
 SIZE = 48 << 20
 

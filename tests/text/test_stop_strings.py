@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.text.stream import StopStrings
+from ringkv.text.stop_strings import StopStrings
 
 STOPS = st.lists(st.text(alphabet="ab\n", min_size=1, max_size=4), max_size=4)
 PARTS = st.lists(st.text(alphabet="abc\n", max_size=5), max_size=12)
