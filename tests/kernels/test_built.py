@@ -119,7 +119,7 @@ def test_a_kernel_build_that_failed_is_not_tried_again(tmp_path: Path) -> None:
             native.load(str(compiler), cache, builds)
     assert (tmp_path / "runs").read_text() == "x\n"
     assert "to try again" in str(native.failure(str(compiler), cache))
-    builds.assert_called_once_with()
+    builds.assert_called_once_with(0, len(list(native.SOURCES.glob("*.cpp"))))
 
 
 def test_a_kernel_build_that_was_killed_is_tried_again(tmp_path: Path) -> None:
