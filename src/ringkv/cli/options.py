@@ -137,7 +137,7 @@ _HELPS = {
     "graphs": (
         "WHEN",
         "When static graphs are compiled: compiled (before the start), background (meanwhile plain functions run) "
-        "or off. By default auto: background for serve, else compiled, if there is a compiler.",
+        "or off. By default auto: compiled for bench, eval and profile, else background, if there is a compiler.",
     ),
 }
 _PREFIX_STORE = "Host memory for the prefix cache; 0 disables it; by default 1GB, if it fits."

@@ -55,6 +55,11 @@ class Options(AtStart):
     master_port: int | None = None
     attention_parallel: AttentionParallel | None = None
 
+    @property
+    def compiling_behind(self) -> "Options":
+        """These options for a command that answers before its graphs are compiled, unless its user has decided."""
+        return replace(self, graphs="background") if self.graphs in (None, "auto") else self
+
     def filled(self, **defaults: Any) -> "Options":
         """Return the options with these where they are open."""
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})

@@ -106,7 +106,7 @@ def load(model: str, options: Options, cells: Sequence[Cell], sampling: Sampling
     from ringkv.llm.llm import LLM
 
     policy = "arkvale" if any(cell.choice.reads_pages for cell in cells) else FULL
-    options = replace(options, kv_policy=policy, output_tokens=sampling.max_tokens, prefix_store=AUTO)
+    options = replace(options.compiling_behind, kv_policy=policy, output_tokens=sampling.max_tokens, prefix_store=AUTO)
     with show_progress() as progress:
         return LLM(model, on_progress=progress, **vars(options))
 

@@ -44,8 +44,8 @@ def generate(
 ) -> None:
     """Answer one question, optionally about a long document.
 
-    The answer streams to stdout; progress and a line about the cache go to stderr. The first run of a model compiles
-    its graphs, which takes one to three minutes; so does the first run with other --slots, --threads or --kv-window.
+    The answer streams to stdout; progress and a line about the cache go to stderr. The first run of a model
+    answers with plain functions, which are slower, and compiles its graphs in the background for later runs.
 
         ringkv generate "What is the capital of France?"
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
@@ -57,7 +57,7 @@ def generate(
     if document.raw and document.system is not None:
         raise InvalidRequest(NEEDS_TEMPLATE, "system")
     with show_progress() as progress:
-        llm = LLM(model, on_progress=progress, **vars(engine))
+        llm = LLM(model, on_progress=progress, **vars(engine.compiling_behind))
         pieces = stream_answer(
             llm,
             text,

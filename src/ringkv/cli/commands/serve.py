@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ringkv.cli.server import ServerOptions
 from ringkv.cli.torchrun import Torchrun
 from ringkv.llm.show_progress import ProgressDisplay
 from ringkv.machine.interrupts import exit_on_sigterm
-from ringkv.plan.options import AUTO, Options
+from ringkv.plan.options import AUTO
 from ringkv.weights.gguf.split import set_name
 
 SLOTS = 8
@@ -52,7 +51,7 @@ def serve(
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(model, server.served_model_name or ())
     given = engine.filled(slots=SLOTS, prefix_store=AUTO)
-    options = _compiling_behind(launched.fill(given) if launched else given)
+    options = (launched.fill(given) if launched else given).compiling_behind
     role.check(len(model), options.nnodes or 1, server.names_address)
     exit_on_sigterm()
     observing.begin()
@@ -117,11 +116,6 @@ def prefill(config: EngineConfig, role: RoleOptions, progress: ProgressDisplay, 
 def _ready(progress: ProgressDisplay, observing: ObservingOptions, text: str) -> None:
     progress.stop()
     observing.show(text)
-
-
-def _compiling_behind(options: Options) -> Options:
-    """Return the options of a server: it answers before its graphs are compiled, unless its user has decided."""
-    return replace(options, graphs="background") if options.graphs in (None, "auto") else options
 
 
 def names_of(models: Sequence[str], given: Sequence[str]) -> list[tuple[str, ...]]:
