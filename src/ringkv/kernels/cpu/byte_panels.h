@@ -6,9 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "quads.h"
 #include "row_groups.h"
 #include "rotated_groups.h"

@@ -4,12 +4,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <numeric>
-#include <vector>
-
 #include "block.h"
 #include "constants.h"
 

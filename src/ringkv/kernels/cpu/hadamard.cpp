@@ -1,15 +1,5 @@
 // hadamard on the CPU: sums and differences of a row's elements, then signs. Threads divide the rows. See mix.py.
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <bit>
-#include <cmath>
-#include <vector>
-
 namespace ringkv {
 namespace {
 

@@ -4,13 +4,6 @@
 
 #pragma once
 
-#include <ATen/cpu/vec/functional.h>
-#include <ATen/cpu/vec/vec.h>
-
-#include <cstdint>
-#include <cstring>
-#include <tuple>
-
 namespace ringkv {
 
 using Vec = at::vec::Vectorized<float>;

@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <c10/util/Half.h>
-#include <immintrin.h>
-
 #include "encoded_block.h"
 
 namespace ringkv {

@@ -6,10 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "quads.h"
 #include "row_groups.h"
 #include "weights.h"

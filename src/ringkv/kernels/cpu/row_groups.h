@@ -9,12 +9,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <vector>
-
 #include "left_rows.h"
 #include "workspace.h"
 

@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "lanes.h"
 #include "tiles.h"
 #include "widen.h"

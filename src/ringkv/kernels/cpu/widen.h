@@ -2,11 +2,6 @@
 
 #pragma once
 
-#include <c10/util/Half.h>
-
-#include <bit>
-#include <cstdint>
-
 #include "lanes.h"
 #include "tiles.h"
 
