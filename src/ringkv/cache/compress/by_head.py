@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ringkv.base.kv import HeadBudgets, KVChoice, Layout
-from ringkv.cache.compress.kept import EMPTY, ordered, shared
+from ringkv.cache.compress.kept import EMPTY, is_top, ordered, shared
 from ringkv.cache.compress.staged_prompt import GroupView
 
 SAFEGUARD = 0.2
@@ -115,9 +115,9 @@ def _among_all_heads(votes: Tensor, selected: int) -> Tensor:
     Of equal votes the first wins, in the order of layers, heads and tokens. So of a head these are the tokens with the
     highest votes.
     """
-    safe = _top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
+    safe = is_top(votes, int(SAFEGUARD * selected)) & (votes >= 0)
     competing = votes.masked_fill(safe, float("inf")).flatten()
-    return _top(competing, selected * votes[..., 0].numel()).view_as(votes)
+    return is_top(competing, selected * votes[..., 0].numel()).view_as(votes)
 
 
 def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
@@ -126,9 +126,3 @@ def _top_of_each(votes: Tensor, counts: Tensor) -> Tensor:
     places = keys.topk(most).indices
     ranks = torch.arange(most, device=votes.device)
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, places, ranks < counts[..., None])
-
-
-def _top(votes: Tensor, count: int) -> Tensor:
-    """Return bool [..., n], the highest votes of each row; of those below 0 any."""
-    keys = ordered(votes)
-    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)

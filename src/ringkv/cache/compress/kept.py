@@ -42,11 +42,15 @@ def ordered(votes: Tensor) -> Tensor:
     return votes.contiguous().view(torch.int32).long().bitwise_left_shift_(32).sub_(place)
 
 
+def is_top(votes: Tensor, count: int) -> Tensor:
+    """Return bool [..., n], the highest votes of each row; of those below 0 any."""
+    keys = ordered(votes)
+    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, keys.topk(count, sorted=False).indices, True)
+
+
 def top_votes(votes: Tensor, count: int) -> Tensor:
     """Return int64 [H, count], the places of each row's highest votes in ascending order."""
-    keys = ordered(votes)
-    mask = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, keys.topk(count, sorted=False).indices, True)
-    return mask.nonzero()[:, 1].view(-1, count)  # already in order; sorting would take as long as selecting
+    return is_top(votes, count).nonzero()[:, 1].view(-1, count)  # in order; sorting would take as long as selecting
 
 
 def _in_ring_order(layout: Layout) -> Tensor:
