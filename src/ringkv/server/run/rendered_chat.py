@@ -50,7 +50,7 @@ class RenderedChat:
     def of(cls, serving: Serving, body: ChatBody, longest_prompt: int, answers: bool = True) -> "RenderedChat":
         """Render and tokenise a chat. answers: it will be answered, so calls must be of a format that is read.
 
-        Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
+        Raises PromptTooLong, before tokenising, for a text that is too long for `longest_prompt` tokens.
         """
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
