@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ringkv.machine.folders import replacing
+
 SEAL, STAMP = "seal.json", "stamp.json"
 
 
@@ -74,9 +76,8 @@ def changed(folder: Path, on_verify: Callable[[], object]) -> str | None:
 
 
 def _write(folder: Path, stamps: dict[str, list[int]]) -> None:
-    part = folder / f".{STAMP}.{os.getpid()}"
-    part.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
-    part.replace(folder / STAMP)
+    with replacing(folder / STAMP) as new:
+        new.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
 
 
 def _written(folder: Path) -> Any:
