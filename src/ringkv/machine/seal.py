@@ -23,7 +23,8 @@ SEAL, STAMP = "seal.json", "stamp.json"
 
 def seal(folder: Path) -> None:
     """Write the sizes and digests of a folder's files. Call it before the folder gets its final name."""
-    files = {path.name: _measure(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL}
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL]
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths}
     (folder / SEAL).write_text(json.dumps(files, indent=1) + "\n", encoding="ascii")
 
 
@@ -42,10 +43,6 @@ def _fault(path: Path, want: dict[str, str | int]) -> str | None:
     if (size := path.stat().st_size) != want["bytes"]:
         return f"{path.name} has {size:,} bytes instead of {want['bytes']:,}"
     return None if digest(path) == want["sha256"] else f"{path.name} has changed bytes (its sha256 differs)"
-
-
-def _measure(path: Path) -> dict[str, str | int]:
-    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def digest(path: Path) -> str:
