@@ -20,6 +20,9 @@ PYTHON ?= python3
 COMMIT ?= HEAD
 BIN := .venv/bin
 
+# Compiled Python is kept, whatever the environment says: the tests start hundreds of processes that load it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow amx avx2 check bench peers traffic clients report device web check-web test-web screenshots dev clean
 

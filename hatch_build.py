@@ -1,9 +1,14 @@
-"""The package page: README.md with addresses instead of paths, because a package index has only this one file."""
+"""What a build adds to the sources: the package page, and the compiled kernels if `scripts/wheel.py` has made them.
 
+The page is README.md with addresses instead of paths, because a package index has only this one file.
+"""
+
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<path>(?!https?:|#)[^)\s]+)\)")
@@ -26,3 +31,19 @@ def with_addresses(readme: str, repository: str) -> str:
         return f"{link['picture']}[{link['text']}]({repository}/{kind}/HEAD/{link['path']})"
 
     return LINK.sub(address, readme)
+
+
+class CompiledKernels(BuildHookInterface):
+    """Adds the kernels in the folder `$RINGKV_BINARIES` to a wheel, and names its platform. Without it does nothing."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if folder := os.environ.get("RINGKV_BINARIES"):
+            build_data["force_include"][folder] = "ringkv/kernels/binaries"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform(Path(folder))}"
+
+
+def platform(folder: Path) -> str:
+    """Return the manylinux platform (PEP 600) of libraries: the newest version of glibc's symbols that they need."""
+    needs = (re.findall(rb"GLIBC_2\.(\d+)\0", path.read_bytes()) for path in folder.rglob("*.so"))
+    return f"manylinux_2_{max(int(minor) for minors in needs for minor in minors)}_x86_64"

@@ -46,10 +46,10 @@ def main() -> None:
     keep("startup", vars(args), figures, table(head, rows))
 
 
-def run(command: Sequence[str]) -> CommandTimes:
-    """Time one command. Raises CalledProcessError with its output if it fails."""
+def run(command: Sequence[str], **process: Any) -> CommandTimes:
+    """Time one command. process: more arguments of `Popen`. Raises CalledProcessError with its output if it fails."""
     before, started = children_seconds(), time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process) as program:
         assert program.stdout is not None
         program.stdout.read(1)
         first = time.perf_counter() - started

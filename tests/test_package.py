@@ -126,3 +126,19 @@ def test_the_citation_is_of_this_version_and_repository(metadata: Message) -> No
     citation = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
     assert (citation["version"], citation["license"]) == (metadata["Version"], metadata["License-Expression"])
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
+
+
+def test_a_wheel_with_compiled_kernels_names_the_newest_glibc_that_they_need(
+    unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = tmp_path / "binaries" / "torch-2.13"
+    kernels.mkdir(parents=True)
+    (kernels / "avx2.so").write_bytes(b"\x7fELF\0GLIBC_2.2.5\0GLIBC_2.29\0GLIBC_2.4\0")
+    (kernels / "amx.so").write_bytes(b"\x7fELF\0GLIBC_2.14\0GLIBC_2.31\0")
+    monkeypatch.setenv("RINGKV_BINARIES", str(kernels.parent))
+    made = build(unpacked, "wheel", tmp_path / "dist")
+    assert made.name.endswith("-py3-none-manylinux_2_31_x86_64.whl")
+    with zipfile.ZipFile(made) as opened:
+        assert opened.read("ringkv/kernels/binaries/torch-2.13/avx2.so").startswith(b"\x7fELF")
+        (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert b"Root-Is-Purelib: false" in opened.read(name)

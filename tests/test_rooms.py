@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -33,13 +34,16 @@ def imported(path: Path) -> Iterator[str]:
                 yield from (name if name in PATHS else module for name in names_of_modules if module in PATHS)
 
 
-IMPORTS: Mapping[str, frozenset[str]] = {name: frozenset(imported(path)) for name, path in PATHS.items()}
+@cache
+def imports() -> Mapping[str, frozenset[str]]:
+    """Return the modules that each module imports."""
+    return {name: frozenset(imported(path)) for name, path in PATHS.items()}
 
 
 def outside(folder: str) -> set[str]:
     """Return the modules of a folder that modules outside of it import, by their names within the folder."""
     prefix = f"{folder}."
-    importers = (names for module, names in IMPORTS.items() if module != folder and not module.startswith(prefix))
+    importers = (names for module, names in imports().items() if module != folder and not module.startswith(prefix))
     return {name.removeprefix(prefix) for names in importers for name in names if name.startswith(prefix)}
 
 
@@ -58,7 +62,7 @@ def test_an_init_is_a_docstring_that_names_what_others_import(folder: str) -> No
 @pytest.mark.parametrize("room", [room for room in FOLDERS if room.count(".") == 1])
 def test_no_modules_of_a_room_import_in_a_circle(room: str) -> None:
     """Between rooms there is none, since they import downward only."""
-    within = {name: imports for name, imports in IMPORTS.items() if name.startswith(f"{room}.")}
+    within = {name: names for name, names in imports().items() if name.startswith(f"{room}.")}
     try:
         TopologicalSorter(within).prepare()
     except CycleError as error:

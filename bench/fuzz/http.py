@@ -98,7 +98,7 @@ def _events_of(request: Request) -> Iterator[Event]:
 
 
 class Repeating:
-    """An `EngineChannel` that answers each request with its prompt, up to eight tokens."""
+    """A `Supervisor` that answers each request with its prompt, up to eight tokens."""
 
     limits = Limits(
         slots=8, capacity=512, prompt_tokens=512, context=600, chunk=64, lanes=1, vocab=VOCAB, entry_bytes=1,

@@ -26,8 +26,7 @@ from ringkv.models.families.registry import FAMILIES, Read
 from ringkv.plan.shapes import configurations
 
 DOCS = REPOSITORY / "docs"
-NAMES = ("performance", "accuracy", "policies", "serving", "models", "distributed", "gpu", "formats", "decisions")
-PAGES = (REPOSITORY / "README.md", *(DOCS / f"{name}.md" for name in NAMES))
+PAGES = (REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md")))
 BLOCK = re.compile(r"(<!-- report:(\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
 
 
@@ -51,7 +50,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
     rows = latest(read(TABLE))
     means = accuracy.means()
     return {
-        "engines": partial(peers.engines, rows, accuracy.scores(means)),
+        "engines": partial(peers.engines, rows),
         "by_engine": partial(peers.by_engine, rows),
         "perplexity": partial(peers.perplexity, rows),
         "traffic": partial(traffic.traffic, rows),
@@ -68,6 +67,7 @@ def files() -> Mapping[Path, str]:
     """Return the contents of every file that the report writes."""
     rows = latest(read(TABLE))
     return {
+        DOCS / "equal-memory.svg": peers.equal_memory(rows),
         DOCS / "throughput.svg": peers.throughput(rows),
         DOCS / "traffic.svg": traffic.picture(rows),
         **{page: filled(page.read_text(encoding="utf-8"), tables()) for page in PAGES},

@@ -15,7 +15,6 @@ COLUMNS = (  # title, study, place of the question, suffix of snapstream's label
     ("RULER, 135M", "ruler-smollm2", "inside", ""),
     ("RULER, 1.5B, question after, window 64", "ruler-qwen", "after", " window=64"),
 )
-FIRST = {"LongBench": "choosing-longbench-qwen", "RULER's needles": "default-qwen"}  # the studies that README shows
 Groups = Mapping[str, Sequence[CellScore]]  # means over tasks, by study
 
 
@@ -35,16 +34,6 @@ def summary(means: Groups) -> str:
             lines.append((f"{policy} {SHARES[budget]}", *shown))
     head = [f"{column[0]} ({score.count} prompts)" for column, score in zip(COLUMNS, full, strict=True) if score]
     return table(("cache", *head), lines)
-
-
-def scores(means: Groups) -> Mapping[str, Sequence[str]]:
-    """Return the scores with a quarter kept and with the full cache, by benchmark."""
-    return {
-        f"{name}, {means[study][0].count} prompts": [
-            _score(_find(means[study], "inside", label)) for label in ("snapstream 4x", "full")
-        ]
-        for name, study in FIRST.items()
-    }
 
 
 def _score(score: CellScore | None) -> str:

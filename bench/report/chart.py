@@ -1,15 +1,16 @@
-"""chart: line charts in panels as one SVG, for light and dark pages.
+"""chart: line charts in panels, or bars, as one SVG for light and dark pages.
 
 It is written without a plotting package, so the bytes are the same on every machine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
 
 COLOURS = ("#2f81f7", "#8250df", "#e0602e", "#1a9c5b", "#c99a00", "#d6409f")
 WIDTH, LEFT, TOP, HEIGHT, GAP = 880, 62, 84, 190, 78
 SHIFT = 4  # horizontal offset between lines, so that intervals do not overlap
+NAMES, ROW, OTHERS = 160, 28, "#8b949e"  # of bars: width of their names, height of a row, colour of others' bars
 STYLE = """
     text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a }
     .title { font-size: 15px; font-weight: 600 }
@@ -37,6 +38,54 @@ class Panel(NamedTuple):
     x_title: str = ""
 
 
+class Bars(NamedTuple):
+    """One column of bars. values: by the name of a row."""
+
+    title: str
+    values: Mapping[str, float]
+
+
+def bars(title: str, columns: Sequence[Bars], ours: Collection[str]) -> str:
+    """Return the SVG: a row for each name, and a bar with its value in each column. ours: names in colour."""
+    names = list(dict.fromkeys(name for column in columns for name in column.values))
+    height = 62 + len(names) * ROW
+    return "\n".join(
+        (
+            _opening(title, height),
+            *(_text(NAMES - 10, _row(place) + 14, name, anchor="end") for place, name in enumerate(names)),
+            *(line for place, column in enumerate(columns) for line in _bars(column, place, names, ours)),
+            "</svg>\n",
+        )
+    )
+
+
+def _bars(column: Bars, place: int, names: Sequence[str], ours: Collection[str]) -> list[str]:
+    left, width = NAMES + place * (WIDTH - NAMES) // 2, (WIDTH - NAMES) // 2 - 70  # room for the values
+    most = max(column.values.values())
+    elements = [_text(left, 46, column.title)]
+    for name, value in column.values.items():
+        y, length = _row(names.index(name)), width * value / most
+        colour = COLOURS[0] if name in ours else OTHERS
+        elements.append(f'  <rect x="{left}" y="{y}" width="{length:.1f}" height="{ROW - 8}" rx="2" fill="{colour}"/>')
+        elements.append(_text(left + length + 6, y + 14, f"{value:,.0f}"))
+    return elements
+
+
+def _row(place: int) -> int:
+    """Return the y coordinate of the top of a row's bars."""
+    return 56 + place * ROW
+
+
+def _opening(title: str, height: int) -> str:
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
+            f"  <style>{STYLE}  </style>",
+            _text(0, 16, title, "title"),
+        )
+    )
+
+
 def chart(title: str, panels: Sequence[Panel]) -> str:
     """Return the SVG: two panels per row, one legend for all."""
     names = list(dict.fromkeys(name for panel in panels for name, points in panel.lines.items() if points))
@@ -45,9 +94,7 @@ def chart(title: str, panels: Sequence[Panel]) -> str:
     height = TOP + rows * (HEIGHT + GAP) - GAP + 46
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
-            f"  <style>{STYLE}  </style>",
-            _text(0, 16, title, "title"),
+            _opening(title, height),
             *_legend(colours),
             *(line for place, panel in enumerate(panels) for line in _panel(panel, place, colours)),
             "</svg>\n",

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from bench.peers.cells import PeerCell, Protocol
-from bench.report.chart import Panel, Point, chart
+from bench.report.chart import Bars, Panel, Point, bars, chart
 from bench.report.machine import MACHINES, MODELS
 from bench.results import ResultRow, cells_of, figures, newest, table
 
@@ -84,24 +84,39 @@ def _ratio(ours: PeerCell, other: PeerCell, metric: str) -> float | None:
     return float(turns[1] / turns[0] if all(turns) else rates[0] / rates[1])
 
 
-def engines(rows: Sequence[ResultRow], scores: Mapping[str, Sequence[str]]) -> str:
-    """Return the table of throughput in equal cache bytes, peak memory, and the accuracy cost of eviction.
-
-    scores: by benchmark, the scores with a quarter kept and with the full cache.
-    """
+def engines(rows: Sequence[ResultRow]) -> str:
+    """Return the table of throughput in equal cache bytes, and of peak memory."""
     measured = cells(rows, FIRST, "smollm2")
-    equal = [cell for cell in measured if cell.protocol == "equal-bytes"]
-    ours = [cell for cell in equal if cell.engine == OURS]
     lines = []
-    for name, members in FAMILIES.items():
-        pair = closest(ours, [cell for cell in equal if cell.engine in members])
+    for name, pair in equal_bytes(rows).items():
+        members = FAMILIES[name]
         size = min((cell.rss_bytes for cell in measured if cell.engine in members and cell.rss_bytes), default=None)
-        if pair is not None and size is not None:
+        if size is not None:
             rate, ratio = f"{pair.other.decode_tps:,.0f}", "" if OURS in members else f"{pair.ratio:.1f}x"
-            score = [dict(zip((OURS, FULL), each, strict=True)).get(members[0], "") for each in scores.values()]
-            lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB", *score))
+            lines.append((name, f"{pair.other.requests}", rate, ratio, f"{size / 1e6:,.0f} MB"))
     head = ("engine", "requests in 1.5 GB of KV cache", "total tokens/s", "ringkv is faster by")
-    return table((*head, "process memory, 8 requests", *scores), lines)
+    return table((*head, "process memory, 8 requests"), lines)
+
+
+def equal_bytes(rows: Sequence[ResultRow]) -> Mapping[str, Pair]:
+    """Return by family what was measured in equal bytes of cache: ringkv's cell, and the family's fastest."""
+    equal = [cell for cell in cells(rows, FIRST, "smollm2") if cell.protocol == "equal-bytes"]
+    ours = [cell for cell in equal if cell.engine == OURS]
+    pairs = {
+        name: closest(ours, [cell for cell in equal if cell.engine in members]) for name, members in FAMILIES.items()
+    }
+    return {name: pair for name, pair in pairs.items() if pair is not None}
+
+
+def equal_memory(rows: Sequence[ResultRow]) -> str:
+    """Return a chart of how many requests fit in equal bytes of cache, and of their throughput."""
+    pairs = equal_bytes(rows)
+    plots = (
+        Bars("requests at once", {name: pair.other.requests for name, pair in pairs.items()}),
+        Bars("tokens/s of all together", {name: pair.other.decode_tps or 0 for name, pair in pairs.items()}),
+    )
+    title = "1.5 GB of KV cache, SmolLM2-135M at 16 bits, prompts of 7,680 tokens, Xeon with AMX, 2 cores"
+    return bars(title, plots, [name for name in pairs if name.startswith(OURS)])
 
 
 def by_engine(rows: Sequence[ResultRow]) -> str:

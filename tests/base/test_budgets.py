@@ -13,6 +13,7 @@ from ringkv.base.selectors import KeyDiff, SnapKV
 from ringkv.cache.layouts import layout
 from ringkv.plan.choose_kv import choose_kv
 from ringkv.plan.options import Options
+from tests.refusals import refusal
 
 LONG = 10**6  # tokens; more than any budget here
 shares = st.floats(0.001, 0.999)
@@ -74,7 +75,7 @@ def test_the_engine_accepts_a_default_budget_if_a_request_may_have_it(choice: KV
 def test_the_smallest_default_budget_is_sinks_and_one_recent_token() -> None:
     assert min_budget(KVChoice()) == 5
     assert choose_kv(Options(kv_budget=5), 8192, 8192).budget == 5
-    with pytest.raises(BudgetTooSmall, match="kv_budget 4 is less than 4 sinks and 1 recent; raise it to 5"):
+    with refusal("kv_budget", "raise it to 5", BudgetTooSmall):
         choose_kv(Options(kv_budget=4), 8192, 8192)
 
 

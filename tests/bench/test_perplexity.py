@@ -34,7 +34,7 @@ def test_windows_are_whole_and_a_text_without_one_is_refused(monkeypatch: pytest
     monkeypatch.setattr(module, "locate", lambda model: tmp_path)
     monkeypatch.setattr(module, "Tokenizer", SimpleNamespace(from_directory=lambda folder: tokenizer))
     assert [(one[0], len(one)) for one in windows("any", text, None)] == [(0, 2048), (2048, 2048)]
-    with pytest.raises(SystemExit, match="2,047 tokens, and a window is 2,048"):
+    with pytest.raises(SystemExit, match=r"2,047 .* 2,048"):
         windows("any", text, 2047)
 
 

@@ -41,7 +41,7 @@ def test_a_server_that_ends_badly_is_an_error(tmp_path: Path) -> None:
 
 def test_a_server_that_is_never_ready_is_an_error(tmp_path: Path) -> None:
     with (
-        pytest.raises(RuntimeError, match="ended with status 4 before it was ready"),
+        pytest.raises(RuntimeError, match="status 4"),
         serving(ringkv=program(tmp_path, "raise SystemExit(4)")),
     ):
         pass

@@ -39,6 +39,12 @@ def test_the_fixed_layout_keeps_every_middle_token_that_fits() -> None:
     assert plan == Layout(30, 22, 0, 8, protected=22, base=4, ring=8, wraps=True)
 
 
+@pytest.mark.parametrize(("system", "n"), [(0, 330), (300, 330), (510, 516), (515, 516), (516, 516)])
+def test_the_fixed_layout_has_the_ring_of_the_paper_whatever_is_protected(system: int, n: int) -> None:
+    choice = KVChoice(sinks=4, recent=0.25, elastic=False, protect=((0, system),) if system else ())
+    assert layout(choice, n, 2048).ring == 512
+
+
 @pytest.mark.parametrize("n", [33, 34, 100])
 def test_a_prompt_over_the_budget_is_laid_out_as_the_paper_does(n: int) -> None:
     ours, papers = (layout(KVChoice(sinks=4, recent=8, elastic=elastic), n, 32) for elastic in (True, False))

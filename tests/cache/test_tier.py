@@ -44,9 +44,7 @@ def test_memory_is_pinned_to_the_byte_and_unpinned_when_its_last_view_is_gone(mo
 
 def test_memory_that_cannot_be_pinned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = runtime(monkeypatch, error=2)
-    with pytest.raises(
-        InvalidRequest, match=r"cannot pin 2,000 bytes of the host's memory \(CUDA error 2\); choose"
-    ) as bad:
+    with pytest.raises(InvalidRequest, match=r"2,000 bytes .*CUDA error 2") as bad:
         pinned(LIKE)((1000,))
     assert bad.value.param == "kv_tier"
     assert [name for name, *_ in calls] == ["pin"]

@@ -51,8 +51,8 @@ def test_a_truncated_answer_names_the_context_or_the_full_cache_as_the_reason() 
 
     assert cut("stop", 20) is None
     assert cut("length", 50) is None
-    assert cut("length", 28) == "the answer was truncated at 28 of 50 tokens: the model's context of 128 tokens is full"
-    assert (cut("length", 5, 60) or "").endswith("policy snapstream evicts nothing and its 64 entries are full")
+    assert "28 of 50 tokens: the model's context of 128 " in (cut("length", 28) or "")
+    assert "snapstream evicts nothing and its 64 entries" in (cut("length", 5, 60) or "")
 
 
 def test_the_line_has_the_caches_counters() -> None:

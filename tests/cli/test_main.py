@@ -22,7 +22,7 @@ def test_every_commands_help_gives_an_example_of_it(command: str, cli: Cli) -> N
     assert example in result.out.replace(usage, "")
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "serve", "demo", "bench", "eval"])
+@pytest.mark.parametrize("command", ["generate", "chat", "serve", "bench", "eval"])
 def test_help_begins_with_the_common_options_and_ends_with_all_others(command: str, cli: Cli) -> None:
     common, _, less_common = cli(command, "--help").out.partition("Less common")
     assert "--model" in common

@@ -5,6 +5,7 @@ import pytest
 
 from ringkv.base.errors import EmptyPrompt, InvalidRequest
 from ringkv.cli.prompts import read_prompt
+from tests.refusals import refusal
 
 
 def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -38,7 +39,7 @@ def test_two_documents_are_refused() -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(InvalidRequest, match=r"nowhere.txt cannot be read \(No such file"):
+    with refusal("prompt", "nowhere.txt"):
         read_prompt("Why?", None, "nowhere.txt")
 
 
@@ -49,5 +50,5 @@ def test_a_folder_is_not_a_text_file(tmp_path: Path) -> None:
 
 def test_bytes_that_are_not_utf_8_are_named_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin(monkeypatch, b"ok \xff")
-    with pytest.raises(InvalidRequest, match=r"standard input is not UTF-8 text \(byte 3 is 0xff\)"):
+    with refusal("prompt", "byte 3 is 0xff"):
         read_prompt(None, "-", None)

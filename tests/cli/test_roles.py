@@ -88,7 +88,7 @@ def test_a_role_is_refused_on_the_machines_of_torchrun(cli: Cli, monkeypatch: py
     for name, value in variables(0, 2, 0, 1).items():
         monkeypatch.setenv(name, value)
     result = cli("serve", "--model", "/nowhere/model", *SMALL, "--role", "prefill")
-    assert (result.status, "--role prefill runs on one machine" in result.last_line) == (2, True)
+    assert (result.status, "--role prefill" in result.last_line) == (2, True)
 
 
 @pytest.mark.parametrize(("role", "policy"), [("both", "auto"), ("prefill", "snapstream"), ("decode", "snapstream")])

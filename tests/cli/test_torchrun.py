@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.cli.torchrun import Torchrun
 from ringkv.plan.options import Options
+from tests.refusals import refusal
 
 ADDRESS = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29400"}
 
@@ -53,17 +53,17 @@ def test_an_environment_without_all_variables_is_not_torchruns(missing: str) -> 
 
 
 def test_ranks_that_are_not_the_processes_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"tensor_parallel is 2, and torchrun starts 8 processes; start one for"):
+    with refusal("tensor_parallel", "8 processes"):
         filled(variables(0, 8, 0, 4), Options(tensor_parallel=2))
 
 
 @pytest.mark.parametrize("ours", [(0, 8, 0, 3), (8, 8, 0, 4), (0, 8, 4, 4), (0, 8, 0, 0)])
 def test_variables_that_disagree_are_refused(ours: tuple[int, int, int, int]) -> None:
-    with pytest.raises(InvalidRequest, match=r"start ringkv with torchrun, or unset these variables"):
+    with refusal("nnodes", "torchrun"):
         Torchrun.of(variables(*ours))
 
 
 @pytest.mark.parametrize("text", ["two", "-1", "1.5", "²"])
 def test_a_variable_that_is_not_a_number_is_named(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"WORLD_SIZE is .* in the environment"):
+    with refusal("nnodes", "WORLD_SIZE"):
         Torchrun.of({**variables(0, 2, 0, 1), "WORLD_SIZE": text})

@@ -80,7 +80,7 @@ def test_on_another_platform_the_report_says_why_torchs_operators_run(monkeypatc
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     made = choices.choices(TorchFacts(threads=2, devices=()), ["asimd"], 2)
     assert [value(what, made).value for what in ("kernels", "graphs")] == ["torch", "off"]
-    assert all("for Linux on x86-64 and this is Linux on aarch64" in one.why for one in made[1:3])
+    assert all("Linux on aarch64" in one.why for one in made[1:3])
     assert [one.what for one in made if one.remedy] == []
 
 
@@ -110,7 +110,7 @@ def test_native_bfloat16_is_named_when_the_cpu_has_it() -> None:
     facts = TorchFacts(threads=2, devices=())
     assert "amx_bf16" in value("dtype", choices.choices(facts, ["avx2", "amx_bf16"], 2)).why
     assert "widened during multiplication" in value("dtype", choices.choices(facts, ["avx2"], 2)).why
-    assert "float32 may be faster" in value("dtype", choices.choices(facts, ["asimd"], 2)).why
+    assert "float32" in value("dtype", choices.choices(facts, ["asimd"], 2)).why
 
 
 def test_an_accelerator_is_named_with_the_flag_that_uses_it() -> None:

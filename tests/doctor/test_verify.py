@@ -45,8 +45,8 @@ def test_a_flipped_bit_is_found_by_file_with_a_remedy(tmp_cache: Path, converted
     flip_silently(converted / "model.safetensors")
     (found,) = verify(tmp_cache)
     assert found.fault is not None
-    assert found.fault.startswith("model.safetensors has changed bytes")
-    assert found.remedy == f"delete {converted}; ringkv makes or fetches it again"
+    assert found.fault.startswith("model.safetensors has changed")
+    assert str(converted) in found.remedy
 
 
 def test_a_running_conversion_is_left_out(tmp_cache: Path, converted: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
+from ringkv.graphs.aot import AheadOfTime
 from tests.engine import tiny
 from tests.kernels.conftest import compiled
 
@@ -15,6 +16,12 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("llama")
     tiny.save(folder, "Llama")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _shared_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines of tests use the same precompiled headers, which take fifteen seconds to make."""
+    monkeypatch.setattr(AheadOfTime, "discard_headers", lambda _: None)
 
 
 @pytest.fixture

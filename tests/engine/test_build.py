@@ -43,7 +43,7 @@ def test_without_a_compiler_everything_runs_eagerly_after_one_clear_line(llama_d
     assert json.loads(run.stdout) == want
     told = [line for line in run.stderr.splitlines() if "compil" in line]
     assert len(told) == 1
-    assert "no C++ compiler was found (install g++" in told[0]
+    assert "g++" in told[0]
 
 
 @pytest.mark.slow  # loads torch in a process
@@ -57,10 +57,8 @@ def test_on_another_platform_torchs_operators_return_the_same_tokens_after_one_c
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(run.stdout) == want
-    assert [line for line in run.stderr.splitlines() if "running" in line] == [
-        "running without C++ kernels, slower: they are for Linux on x86-64 and this is Linux on aarch64: "
-        "torch's operators run instead"
-    ]
+    (told,) = [line for line in run.stderr.splitlines() if "running" in line]
+    assert "Linux on aarch64" in told
 
 
 def test_cuda_without_a_number_is_the_first_device(monkeypatch: pytest.MonkeyPatch) -> None:

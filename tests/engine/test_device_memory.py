@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ringkv.base.errors import InvalidRequest, RingKVError
+from ringkv.base.errors import RingKVError
 from ringkv.engine import device_memory
 from ringkv.engine.device_memory import free_bytes, free_bytes_elsewhere
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -26,14 +27,14 @@ def test_the_free_memory_is_that_of_the_named_device() -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_device_beyond_the_last_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match=r"'cuda:2' was requested, but the last is cuda:1"):
+    with refusal("device", "'cuda:2' .* cuda:1"):
         free_bytes("cuda:2")
 
 
 @pytest.mark.slow  # loads torch in a process
 def test_another_processs_refusal_is_raised_here() -> None:
     """Also where there is a GPU: nothing is called "toaster"."""
-    with pytest.raises(InvalidRequest, match=r"^device 'toaster' is unknown; choose cpu, cuda or cuda:N$"):
+    with refusal("device", "'toaster'"):
         free_bytes_elsewhere("toaster")
 
 
@@ -48,7 +49,7 @@ def test_another_processs_number_is_returned_here(tmp_path: Path, monkeypatch: p
 
 def test_a_device_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_memory, "LIMIT_S", 0.01)
-    with pytest.raises(RingKVError, match=r"the memory of cuda:0 took over 0.01 s"):
+    with pytest.raises(RingKVError, match=r"cuda:0 took over 0\.01 s"):
         free_bytes_elsewhere("cuda:0")
 
 

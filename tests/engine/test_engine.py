@@ -295,7 +295,7 @@ def test_a_token_outside_the_vocabulary_is_refused_wherever_it_stands(
     engine: LocalEngine, sampling: dict[str, Any]
 ) -> None:
     asked = replace(tiny.request(prompt(5)), sampling=SamplingParams(**sampling))
-    with pytest.raises(BadToken, match="outside the vocabulary of 199") as refused:
+    with pytest.raises(BadToken, match="199") as refused:
         engine.admit(asked)
     assert refused.value.param in sampling
 

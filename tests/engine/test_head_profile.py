@@ -16,6 +16,7 @@ from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.engine.head_scores import head_scores
 from tests.engine import kept, tiny
+from tests.refusals import refusal
 
 LAYERS, HEADS, GROUPS = 3, 2, 3
 KV = tiny.choice("snapstream", budget=40, recent=8, heads="profile")
@@ -97,10 +98,8 @@ def test_a_request_gives_the_same_tokens_alone_and_beside_others(llama_dir: Path
 
 def test_a_profile_is_needed(llama_dir: Path) -> None:
     engine = started(llama_dir, kv=replace(KV, heads="global"), head_shares=())
-    with pytest.raises(
-        InvalidRequest, match="the engine has no profile of its model's heads; run ringkv profile MODEL"
-    ):
+    with refusal("kv_heads", "ringkv profile MODEL"):
         engine.admit(asked())
-    with pytest.raises(InvalidRequest, match="run ringkv profile MODEL") as refused:
+    with pytest.raises(InvalidRequest, match="ringkv profile MODEL") as refused:
         started(llama_dir, head_shares=())
     assert refused.value.param == "kv_heads"

@@ -261,7 +261,7 @@ def test_pages_that_steps_read_from_files_are_counted_for_each_request(llama_dir
 
 
 def test_a_disk_without_room_is_refused(llama_dir: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"kv_tier /dev/shm cannot hold .* bytes") as refused:
+    with pytest.raises(InvalidRequest, match="/dev/shm") as refused:
         build(tiny.config(llama_dir, kv=KV, capacity=2**33, slot_format=ON_DISK, kv_tier=Path("/dev/shm"), slots=1))
     assert refused.value.param == "kv_tier"
 
@@ -272,17 +272,17 @@ def test_a_tier_in_memory_is_warned_of(
     for kind, warnings in (("ext4", 0), ("tmpfs", 1)):
         monkeypatch.setattr("ringkv.cache.tier.file_system", lambda _, kind=kind: kind)
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=ON_DISK, kv_tier=tmp_path))
-        assert caplog.text.count("is in memory (tmpfs)") == warnings
+        assert caplog.text.count("(tmpfs)") == warnings
 
 
 def test_what_pages_cannot_do_is_refused(llama_dir: Path, paged: LocalEngine, whole: LocalEngine) -> None:
-    with pytest.raises(InvalidRequest, match="slots have no pages") as refused:
+    with pytest.raises(InvalidRequest, match="no pages") as refused:
         whole.admit(tiny.request(tiny.prompt(50), kv=KV))
     assert refused.value.param == "kv_policy"
     with pytest.raises(PromptTooLong, match="256"):
         paged.admit(tiny.request(tiny.prompt(300), kv=KV))
     with pytest.raises(BudgetTooSmall):
         paged.admit(tiny.request(tiny.prompt(50), kv=replace(KV, budget=16)))
-    with pytest.raises(InvalidRequest, match="kv_format zipcache is not implemented with kv_policy arkvale") as refused:
+    with pytest.raises(InvalidRequest, match=r"zipcache .* arkvale") as refused:
         build(tiny.config(llama_dir, kv=KV, capacity=CAPACITY, slot_format=SlotFormat("zipcache", PageFormat(PAGE))))
     assert refused.value.param == "kv_format"

@@ -32,6 +32,7 @@ from tests.engine import tiny
 from tests.engine.rank_threads import on_ranks
 from tests.engine.test_engine import prompt
 from tests.engine.test_golden import EXPERTS, GEMMA3N, GPT_OSS, GROUPED, LATENT
+from tests.refusals import refusal
 
 HEADS = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": 224}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -216,7 +217,7 @@ def router_padding(config: ModelConfig) -> int:
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused(
     folders: dict[str, Path],
 ) -> None:
-    with pytest.raises(InvalidRequest, match=r"tensor_parallel 6 does not .* choose one of 1, 2, 3, 4, 8, 16"):
+    with refusal("tensor_parallel", "1, 2, 3, 4, 8, 16"):
         build(tiny.config(folders["llama"], rank=Rank(0, 6), exchange="network"))
 
 
@@ -237,5 +238,5 @@ def test_experts_that_cannot_be_divided_are_refused(
 
 def test_layers_that_ranks_cannot_divide_yet_are_named(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Gemma3n", **GEMMA3N)
-    with pytest.raises(UnsupportedModel, match="tensor parallel is not implemented for AltUpLayer layers"):
+    with pytest.raises(UnsupportedModel, match="AltUpLayer"):
         build(tiny.config(tmp_path, rank=Rank(0, 2), exchange="network"))

@@ -91,6 +91,6 @@ def test_slots_may_be_fed_between_the_parts_of_a_selection_which_may_end_early(
 @pytest.mark.parametrize("selector", [SnapKV(window=9), ExpectedAttention(window=9)])
 def test_more_queries_than_are_kept_are_refused_by_the_settings_name(llama_dir: Path, selector: Selector) -> None:
     engine = build(tiny.config(llama_dir))
-    with pytest.raises(InvalidRequest, match=r"kv_window 9 is over the 8 queries kept; .* larger kv_window") as refused:
+    with pytest.raises(InvalidRequest, match=r"9 .* 8 queries") as refused:
         engine.admit(tiny.request(PROMPT, kv=replace(CHOICE, select=selector)))
     assert refused.value.param == "kv_window"

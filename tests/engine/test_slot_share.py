@@ -14,7 +14,6 @@ from torch import Tensor
 from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import chunks
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
 from ringkv.base.ranks import Rank
 from ringkv.base.selectors import KeyDiff
@@ -30,6 +29,7 @@ from tests.engine.test_drafts import with_drafts
 from tests.engine.test_engine import prompt
 from tests.engine.test_ranks import MODELS
 from tests.engine.test_turns import GOES_ON, STORE, take_turn
+from tests.refusals import refusal
 
 CHOICES: Mapping[str, KVChoice] = {
     "full": tiny.choice("full", budget=192),
@@ -217,7 +217,7 @@ def test_each_rank_has_the_bytes_of_its_own_slots_as_planned(folders: dict[str, 
 
 
 def test_a_model_without_latents_is_refused(folders: dict[str, Path]) -> None:
-    with pytest.raises(InvalidRequest, match=r"attention_parallel slots is for latent attention .* choose heads"):
+    with refusal("attention_parallel", "latent attention"):
         build(divided(folders["llama"], 4, rank=Rank(0, 2), exchange="network"))
 
 

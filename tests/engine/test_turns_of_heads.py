@@ -278,7 +278,7 @@ def test_a_dropped_conversation_and_a_prompt_after_one_are_read_as_ever(llama_di
 
 def test_a_selector_that_joins_heads_is_refused_by_name(llama_dir: Path) -> None:
     engine = started(llama_dir, replace(KV, heads="global"))
-    with pytest.raises(InvalidRequest, match="kv_heads global and kv_select tova") as refused:
+    with pytest.raises(InvalidRequest, match=r"global .* tova") as refused:
         engine.admit(tiny.request(tiny.prompt(50), kv=replace(KV, heads="global", select=TOVA())))
     assert refused.value.param == "kv_turns"
     engine.admit(tiny.request(tiny.prompt(50), kv=replace(KV, select=TOVA())))

@@ -22,6 +22,7 @@ from ringkv.machine.compiler import missing_for_graphs
 from ringkv.scheduler.loop import Loop
 from tests.engine import kept, tiny
 from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES, LATENT
+from tests.refusals import refusal
 
 SIZE, KEPT, LENGTH = 128, 64, 397  # a prompt of three workspaces and a little
 KV = tiny.choice("snapstream")
@@ -238,7 +239,7 @@ def test_requests_that_are_submitted_together_have_a_lane_that_is_compacted_for_
 
 def test_a_request_that_shares_a_compacted_prompt_cannot_protect_more(bounded: LocalEngine) -> None:
     tiny.stage(bounded, asked())
-    with pytest.raises(InvalidRequest, match="keep 9 first tokens, and the prompt was prefilled for a request that"):
+    with refusal("kv_protect", "9 first tokens"):
         bounded.compress(0, replace(KV, protect=((0, 9),)))
 
 

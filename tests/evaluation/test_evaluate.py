@@ -33,6 +33,7 @@ from ringkv.plan.head_profile import HeadProfile, heads_of
 from ringkv.plan.options import Options
 from tests import chat_model
 from tests.engine import tiny
+from tests.refusals import refusal
 
 CELLS = crossed(("full", "streaming", "snapkv", "snapstream"), ("2x", "4x"), KVChoice(select=SnapKV(window=8)))
 OPTIONS = Options(slots=5, dtype="float32", graphs="off", threads=2)
@@ -138,7 +139,7 @@ def test_answers_to_other_prompts_of_the_same_name_are_not_mixed(study: Study, t
         (tmp_path / text.strip() / "text").mkdir(parents=True)
         (tmp_path / text.strip() / "text" / "wikitext-2_test.txt").write_text(text * 2000)
     evaluate(replace(smaller, data=tmp_path / "ring"), OPTIONS, tmp_path)
-    with pytest.raises(InvalidRequest, match="answers to another prompt 1024/0 of wikitext"):
+    with pytest.raises(InvalidRequest, match="1024/0 of wikitext"):
         evaluate(replace(smaller, data=tmp_path / "slot"), OPTIONS, tmp_path)
 
 
@@ -183,7 +184,7 @@ def test_a_cell_that_fails_is_recorded_with_the_reason(study: Study, tmp_path: P
 
 def test_policies_that_need_slots_of_two_kinds_are_refused(study: Study, tmp_path: Path) -> None:
     cells = crossed(("arkvale", "scissorhands"), ("4x",), KVChoice())
-    with pytest.raises(InvalidRequest, match="arkvale and scissorhands need slots of different kinds"):
+    with refusal("policies", "arkvale and scissorhands"):
         evaluate(replace(study, cells=cells), OPTIONS, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -211,7 +212,7 @@ def test_a_policy_that_keeps_every_token_is_refused_with_a_workspace_that_prompt
     study: Study, tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, prefill_workspace=LENGTH - 1)
-    with pytest.raises(InvalidRequest, match=r"policies has full.* more than 639 tokens.*leave full out of policies"):
+    with refusal("policies", "full.* 639 tokens"):
         evaluate(study, options, tmp_path)
     assert not list(tmp_path.iterdir())
     assert evaluate(study, replace(options, prefill_workspace=2048), tmp_path, seconds=0)
@@ -248,7 +249,7 @@ def test_a_cache_that_is_full_before_all_tokens_were_fed_has_no_score(study: Stu
     )
     (failed,) = records(tmp_path)
     assert failed.score is None
-    assert "the cache was full after " in (failed.error or "")
+    assert "was full" in (failed.error or "")
 
 
 def test_the_costs_of_one_prompt_are_measured_once_for_each_cell(study: Study, done: Path) -> None:
@@ -261,16 +262,16 @@ def test_the_costs_of_one_prompt_are_measured_once_for_each_cell(study: Study, d
 def test_an_estimate_reports_the_time_and_writes_no_answer(study: Study, tmp_path: Path) -> None:
     (message,) = evaluate(study, OPTIONS, tmp_path, seconds=0)
     assert message.startswith("8 prompts of ")
-    assert "56 answers: at most about" in message
+    assert "56 answers" in message
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_out_of_time_reports_what_is_left_and_the_next_run_does_that(study: Study, tmp_path: Path) -> None:
     smaller = replace(study, tasks=("vt",), count=1)
     (message,) = evaluate(smaller, OPTIONS, tmp_path, seconds=1e-9)
-    assert message == "the time is over and 13 answers are left; the same command resumes"
+    assert "13 answers are left" in message
     (message,) = evaluate(smaller, OPTIONS, tmp_path, seconds=1e-9)
-    assert message.startswith("the time is over and 12 answers are left")
+    assert "12 answers are left" in message
     assert evaluate(smaller, OPTIONS, tmp_path) == []
     assert len(records(tmp_path)) == 14
 
@@ -278,7 +279,8 @@ def test_a_run_out_of_time_reports_what_is_left_and_the_next_run_does_that(study
 def test_a_group_leaves_out_a_task_without_data_and_a_named_task_fails(study: Study, tmp_path: Path) -> None:
     smaller = replace(study, tasks=("text", "vt"), count=1, places=("inside",))
     (left_out,) = evaluate(smaller, OPTIONS, tmp_path)
-    assert left_out.startswith("wikitext was left out: it reads text/wikitext-2_test.txt")
+    assert left_out.startswith("wikitext ")
+    assert "text/wikitext-2_test.txt" in left_out
     with pytest.raises(InvalidRequest, match="--data"):
         evaluate(replace(smaller, tasks=("wikitext",)), OPTIONS, tmp_path)
 
@@ -290,32 +292,32 @@ def test_a_task_without_a_prompt_that_fits_is_refused(study: Study, tmp_path: Pa
     line |= {f"choice_{letter}": letter for letter in "ABCD"}
     (tmp_path / "longbench_v2" / "short_le30k.jsonl").write_text(json.dumps(line))
     smaller = replace(study, tasks=("longbench_v2",), data=tmp_path)
-    with pytest.raises(InvalidRequest, match="it has no prompt of at most 640 tokens; raise the lengths"):
+    with refusal("lengths", "640 tokens"):
         evaluate(smaller, OPTIONS, tmp_path / "answers")
     assert evaluate(replace(smaller, lengths=(3000,)), OPTIONS, tmp_path / "answers", seconds=0) != []
 
 
 def test_a_group_that_is_all_left_out_is_refused_with_the_reasons(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="no task can run: wikitext was left out: it reads text/"):
+    with refusal("tasks", "wikitext"):
         evaluate(replace(study, tasks=("text",)), OPTIONS, tmp_path)
 
 
 def test_answers_under_other_defaults_are_not_mixed(study: Study, done: Path, tmp_path: Path) -> None:
     whole = (done / journal.NAME).read_text()
     (tmp_path / journal.NAME).write_text(whole.replace("kernel=31", "kernel=5", 1))
-    with pytest.raises(InvalidRequest, match=r"kernel=5 .* there and .*kernel=31"):
+    with pytest.raises(InvalidRequest, match=r"kernel=5 .* kernel=31"):
         evaluate(study, OPTIONS, tmp_path)
 
 
 def test_answers_of_another_dtype_are_not_mixed(study: Study, done: Path) -> None:
-    with pytest.raises(InvalidRequest, match="weights float32 there and bf16 here"):
+    with pytest.raises(InvalidRequest, match=r"float32 .* bf16"):
         evaluate(study, replace(OPTIONS, dtype="bfloat16"), done)
 
 
 def test_answers_with_other_pages_are_not_mixed(study: Study, tmp_path: Path) -> None:
     pages = replace(study, cells=[Cell(KVChoice("arkvale"), "4x")], tasks=("vt",), count=1, places=("inside",))
     evaluate(pages, OPTIONS, tmp_path)
-    with pytest.raises(InvalidRequest, match="kv_page None there and 16 here"):
+    with pytest.raises(InvalidRequest, match=r"kv_page None .* 16"):
         evaluate(pages, replace(OPTIONS, kv_page=16), tmp_path)
     assert evaluate(pages, replace(OPTIONS, kv_page=32), tmp_path) == []
 
@@ -331,10 +333,10 @@ def test_answers_with_another_profile_of_heads_are_not_mixed(study: Study, tmp_p
         return evaluate(divided, replace(OPTIONS, kv_profile=str(profile)), tmp_path)
 
     assert run(path, 0.5) == run(tmp_path / "moved.json", 0.5) == []
-    with pytest.raises(InvalidRequest, match=r"kv_profile \w+ there and \w+ here"):
+    with pytest.raises(InvalidRequest, match="kv_profile"):
         run(path, 0.25)
     path.unlink()
-    with pytest.raises(InvalidRequest, match=f"finds no profile of the model's heads, {path}"):
+    with refusal("kv_profile", str(path)):
         evaluate(divided, replace(OPTIONS, kv_profile=str(path)), tmp_path)
 
 

@@ -43,5 +43,5 @@ def test_nothing_is_written_before_answers_begin(tmp_path):
 
 def test_answers_of_another_run_are_not_mixed(tmp_path):
     Journal(tmp_path, ABOUT).begin({"machine": "a"})
-    with pytest.raises(InvalidRequest, match="model m there and n here; choose another folder with --to"):
+    with pytest.raises(InvalidRequest, match=r"model m .* n "):
         Journal(tmp_path, {"model": "n", "seed": 0})

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.sample import Sample
 from tests import chat_model
+from tests.refusals import refusal
 
 SAMPLE = Sample(name="one", context="A long text.", question="\n\nWhat?", begin=" It", answer_tokens=10)
 
@@ -42,5 +42,5 @@ def test_a_context_that_is_too_long_loses_its_middle(folder, longest, context):
 
 def test_a_question_that_leaves_no_room_is_refused(folder):
     sample = Sample("text", name="one", question="?" * 60, is_chat=False, answer_tokens=4)
-    with pytest.raises(InvalidRequest, match="question of 60 tokens leaves no room"):
+    with refusal("lengths", "60 tokens"):
         PromptBuilder(folder, 61, 2000).make(sample, "inside")

@@ -126,6 +126,15 @@ def test_no_precompiled_headers_come_from_a_folder_that_others_can_write_to(
     assert codecache._HEADER_DIR == str(shared)
 
 
+def test_precompiled_headers_are_deleted_and_their_text_stays_for_others_that_compile(backend: AheadOfTime) -> None:
+    headers = backend.folder.parent / "inductor" / "precompiled_headers"
+    headers.mkdir(parents=True)
+    for name in ("a.h", "a.h.gch", "b.h.gch"):
+        (headers / name).touch()
+    backend.discard_headers()
+    assert [path.name for path in headers.iterdir()] == ["a.h"]
+
+
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
         backend.make("broken", StaticFunction.plain(broken), [torch.ones(2)])

@@ -1,11 +1,12 @@
 """Graphs that another process compiles, against plain calls; and what happens if they cannot be compiled."""
 
 import logging
+import os
 import pickle
 import signal
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from typing import Any
 
 import pytest
 import torch
@@ -15,14 +16,13 @@ from tqdm import tqdm
 from ringkv.engine import functions
 from ringkv.graphs import aot, background
 from ringkv.graphs.aot import AheadOfTime
-from ringkv.graphs.background import Background, _Compiler, _Swapped
+from ringkv.graphs.background import Background, _Compiler, _serve, _Swapped
 from ringkv.graphs.graph import StaticFunction
 from ringkv.machine.compiler import find_compiler, missing_for_graphs
 from ringkv.models.config import load_config
 from ringkv.models.decoder import Decoder
 from tests.engine import tiny
 
-SECONDS = 800.0  # that compiling may take in a process of low priority, on a busy machine
 pytestmark = [
     pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs())),
     pytest.mark.timeout(900),
@@ -42,10 +42,21 @@ def example(rows: int = 3) -> list[Tensor]:
     return [torch.randn(rows, 8)[:, 2:], torch.zeros(1)]  # with strides
 
 
+def serve(*call: Any) -> None:
+    """Compile graphs at the usual priority, so that a busy machine does not hold the test up."""
+    background.NICE = 0
+    _serve(*call)
+
+
 @pytest.fixture(autouse=True)
 def same_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the other process; earlier tests may have loaded kernels here."""
     monkeypatch.setattr(aot, "native_operators", list)
+
+
+@pytest.fixture
+def usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_serve", serve)
 
 
 @pytest.fixture
@@ -60,6 +71,7 @@ def ahead(folder: Path) -> AheadOfTime:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("usual_priority")
 def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
     backend: Background, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,15 +80,15 @@ def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
     x, seen = example()
     assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
     backend.start()
-    calls, began = 1, monotonic()
-    while not backend.builds:
-        assert monotonic() < began + SECONDS, "it is never compiled"
+    calls = 1
+    while backend._thread.is_alive():
         torch.testing.assert_close(graph([x, seen])[0], torch.softmax(x * 2, -1))  # of either: it is replaced any time
         calls += 1
         backend.join(0.2)
+    assert backend.builds == 1
     torch.testing.assert_close(graph([x, seen])[0], torch.softmax(x * 2, -1))
     assert seen.item() == calls + 1
-    assert "compiling 1 graphs in the background, about 12 s" in caplog.text
+    assert "compiling 1 graphs" in caplog.text
 
     again = Background(ahead(tmp_path), partial(pytest.fail, "another process was started"))
     torch.testing.assert_close(again.make("f", function, example())([x, seen])[0], torch.softmax(x * 2, -1))
@@ -90,10 +102,10 @@ def test_a_graph_that_cannot_be_compiled_stays_a_plain_call(
 ) -> None:
     graph = backend.make("broken", StaticFunction.plain(branching), example())
     backend.start()
-    backend.join(SECONDS)
+    backend.join()
     x, seen = example()
     assert torch.equal(graph([x, seen])[0], x if x.sum() > 0 else -x)
-    assert "graphs run uncompiled, slower: RuntimeError: broken could not be compiled" in caplog.text
+    assert "broken could not be compiled" in caplog.text
 
 
 def test_a_compiling_process_that_ends_leaves_plain_calls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,10 +113,10 @@ def test_a_compiling_process_that_ends_leaves_plain_calls(tmp_path: Path, caplog
     graph = backend.make("f", StaticFunction(partial(scaled, 2.0), "scaled"), example())
     with caplog.at_level(logging.WARNING):
         backend.start()
-        backend.join(SECONDS)
+        backend.join()
     x, seen = example()
     assert torch.equal(graph([x, seen])[0], torch.softmax(x * 2, -1))
-    assert "graphs run uncompiled, slower: RuntimeError: the compiling process has ended" in caplog.text
+    assert "process has ended" in caplog.text
 
 
 @pytest.mark.slow  # compiles graphs in a process
@@ -115,14 +127,14 @@ def test_a_compiling_process_ends_at_once_with_an_engine_that_ignores_sigterm(tm
             with pytest.raises(RuntimeError, match="could not be compiled"):  # it serves
                 compiler.compile(_Swapped("broken", StaticFunction.plain(branching), example()))
             compiler._process.terminate()
-            compiler._process.join(10)
+            compiler._process.join()
             assert compiler._process.exitcode == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def note_lock(path: Path) -> None:
-    path.write_text(type(tqdm.get_lock()).__module__)
+    path.write_text(f"{type(tqdm.get_lock()).__module__} {os.nice(0)}")
 
 
 @pytest.mark.slow  # compiles graphs in a process
@@ -133,8 +145,10 @@ def test_a_compiling_process_that_ends_with_its_engine_leaves_no_semaphore_and_n
     backend = Background(ahead(tmp_path), partial(note_lock, tmp_path / "lock"))
     backend.make("broken", StaticFunction.plain(branching), example())
     backend.start()
-    backend.join(SECONDS)
-    assert (tmp_path / "lock").read_text() == "_thread"  # else of multiprocessing, which makes a semaphore
+    backend.join()
+    lock, priority = (tmp_path / "lock").read_text().split()
+    assert lock == "_thread"  # else of multiprocessing, which makes a semaphore
+    assert int(priority) == min(os.nice(0) + background.NICE, 19)
     assert "graphs run uncompiled" not in caplog.text
 
 

@@ -61,5 +61,5 @@ def test_an_empty_a_truncated_and_a_missing_graph_are_compiled_again(
     monkeypatch.setattr(built, "unwritable", lambda _: "the disk is read-only")
     assert make(tmp_path)[1] == 0
     library.unlink()
-    with pytest.raises(BadCache, match="has to be compiled and cannot be stored: the disk is read-only"):
+    with pytest.raises(BadCache, match="read-only"):
         make(tmp_path)

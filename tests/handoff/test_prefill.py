@@ -22,5 +22,5 @@ def build_without_a_rank(config: EngineConfig, progress: Progress) -> Engine:
 def test_a_rank_that_has_ended_is_named_in_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(KEY, "a secret of 24 characters")
     tiny.save(tmp_path, "Llama")
-    with pytest.raises(EngineDied, match=r"the engine has ended: rank 1 of 2 was killed \(SIGKILL\)"):
+    with pytest.raises(EngineDied, match=r"rank 1 of 2 .*SIGKILL"):
         run(tiny.config(tmp_path), ANY, silent, print, f"{__name__}:{build_without_a_rank.__name__}")

@@ -72,10 +72,8 @@ def decoding(
 
 
 def until(condition: Callable[[], bool], act: Callable[[], object] = lambda: time.sleep(0.005)) -> None:
-    """Act until the condition holds. Fails after ten seconds."""
-    end = time.monotonic() + 10
+    """Act until the condition holds. The test's time limit ends one that never does."""
     while not condition():
-        assert time.monotonic() < end, "it takes too long"
         act()
 
 

@@ -12,6 +12,7 @@ from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 from ringkv.engine.build import build
 from tests import chat_model
 from tests.engine import tiny
+from tests.refusals import refusal
 
 LONG = "The ring holds what is new. " * 12
 TEN = SamplingParams(max_tokens=10, ignore_eos=True)
@@ -147,7 +148,7 @@ def test_a_sampling_field_as_an_argument_is_rejected_with_the_correct_call(llm: 
             TypeError, match=rf"{method.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"
         ):
             method("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
+    with pytest.raises(TypeError, match="'nope'"):
         llm.generate("Hi", nope=5)  # type: ignore[call-overload]
 
 
@@ -158,7 +159,7 @@ def test_the_repr_shows_slots_policy_and_size(llm: LLM) -> None:
 
 
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="LLM does not take kv_bugdet; it takes kv_policy, kv_budget"):
+    with refusal("kv_bugdet", "kv_budget"):
         LLM(tmp_path, kv_bugdet=5)
 
 
@@ -186,5 +187,5 @@ def test_the_next_turn_of_a_conversation_prefills_only_what_is_not_cached(llm: L
 
 
 def test_sampling_of_another_type_is_refused(llm: LLM) -> None:
-    with pytest.raises(InvalidRequest, match="sampling is of type dict"):
+    with refusal("sampling", "dict"):
         llm.generate("a", {"max_tokens": 4})  # type: ignore[call-overload]

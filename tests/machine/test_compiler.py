@@ -45,15 +45,13 @@ def test_without_a_compiler_the_remedy_names_one(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "AMD64")])
-def test_on_another_platform_one_sentence_says_what_runs_instead(
+def test_on_another_platform_the_reason_names_it(
     system: str, machine: str, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiler.platform, "system", lambda: system)
     monkeypatch.setattr(compiler.platform, "machine", lambda: machine)
-    assert [compiler.missing_for_kernels(), compiler.missing_for_graphs()] == [
-        f"they are for Linux on x86-64 and this is {system} on {machine}: {instead}"
-        for instead in ("torch's operators run instead", "functions run eagerly instead")
-    ]
+    for reason in (compiler.missing_for_kernels(), compiler.missing_for_graphs()):
+        assert f"{system} on {machine}" in str(reason)
 
 
 def test_kernels_need_a_compiler_too(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_a_field_of_a_wrong_type_is_named_in_one_short_line(family: str, broken:
 
 def test_a_deeply_nested_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"rope_scaling": ' * 100_000 + "1" + "}" * 100_000)
-    with pytest.raises(BadWeights, match=r"config\.json is nested more than 64 deep"):
+    with pytest.raises(BadWeights, match=r"config\.json .* 64"):
         load_config(tmp_path)
 
 

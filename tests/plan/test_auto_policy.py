@@ -12,6 +12,7 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import Wanted, resolve_all
 from tests.plan.models import QWEN, SMOLLM2
 from tests.plan.resolved import DEEPSEEK, DIRECTORY, resolved
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(("options", "policy"), [({}, "full"), ({"kv_budget": 1024}, "arkvale")])
@@ -22,12 +23,12 @@ def test_what_evicts_nothing_is_chosen_up_to_the_byte_where_it_fits(options: dic
     assert [one.kv.policy for one in auto] == [policy, "snapstream"]
     assert auto[0].capacity == named.capacity
     assert auto[1].prompt_tokens == named.prompt_tokens
-    assert f"{policy} is not possible: it needs" in auto[1].kv_why
+    assert f"{policy} is not possible" in auto[1].kv_why
     assert named.kv_why == ""
 
 
 def test_an_unknown_policy_is_refused_with_auto_among_the_others() -> None:
-    with pytest.raises(InvalidRequest, match=r"kv_policy is 'arkval'; .*arkvale.*scissorhands, auto"):
+    with refusal("kv_policy", "'arkval'.*arkvale.*scissorhands"):
         resolved(kv_policy="arkval")
 
 
@@ -42,7 +43,7 @@ def test_a_tier_is_for_arkvale_whatever_fits(tmp_path: Path) -> None:
 def test_what_a_model_or_its_options_cannot_have_is_not_chosen() -> None:
     latent = resolved(DEEPSEEK, kv_policy="auto", kv_budget=1024)
     assert (latent.kv.policy, latent.kv.budget) == ("snapstream", 1024)
-    assert "not implemented with latent caches" in latent.kv_why
+    assert "latent caches" in latent.kv_why
     assert resolved(DEEPSEEK, kv_policy="auto").kv.policy == "full"
     compacted = resolved(kv_policy="auto", prefill_workspace=4096)
     assert (compacted.kv.policy, compacted.prefill_workspace) == ("snapstream", 4096)
@@ -55,14 +56,14 @@ def test_a_conversation_that_evicts_keeps_what_later_questions_need() -> None:
     memory = engine_footprint(SMOLLM2, resolved(**chat, kv_policy="full")).total(4) - 1
     found = resolved(**chat, kv_policy="auto", memory=memory)
     assert (found.kv.policy, found.kv.select.name, found.kv.heads) == ("snapstream", "kvzip", "global")
-    assert found.kv_why.endswith("; kv_select kvzip keeps what the next turns may ask for")
+    assert "; kv_select kvzip " in found.kv_why
     for other, select in (({"kv_turns": None}, "snapkv"), ({"kv_select": "keydiff"}, "keydiff")):
         kept = resolved(**{**chat, **other}, kv_policy="auto", memory=memory)
         assert (kept.kv.policy, kept.kv.select.name, kept.kv.heads) == ("snapstream", select, "equal")
     assert resolved(**chat, kv_policy="auto", kv_budget=1024).kv.policy == "arkvale"
     latent = resolved(DEEPSEEK, **chat, kv_policy="auto", kv_budget=1024)
     assert (latent.kv.policy, latent.kv.select.name) == ("snapstream", "snapkv")
-    assert "; kv_select kvzip is not possible either: " in latent.kv_why
+    assert "kvzip is not possible" in latent.kv_why
 
 
 def test_models_of_one_server_decide_on_equal_parts() -> None:
@@ -81,7 +82,7 @@ def test_a_model_evicts_if_another_needs_more_than_an_equal_part() -> None:
     )
     found, other = resolve_all(wanted, large + small)
     assert (found.kv.policy, other.kv.policy) == ("snapstream", "full")
-    assert found.kv_why == "full is not possible: it does not fit beside the other models"
+    assert found.kv_why.startswith("full is not possible")
     assert (found.prompt_tokens, other.prompt_tokens) == (SMOLLM2.context, 32_768)
 
 

@@ -65,5 +65,5 @@ def test_ranks_that_divide_the_slots_of_latents_need_their_entries_once() -> Non
     assert (slots.entries(8), heads.entries(8)) == (8 * entries, 4 * 8 * entries)
     assert heads.total(8) - slots.total(8) == 3 * 8 * entries
     assert slots.slots_in(slots.total(8)) == 8
-    with pytest.raises(DoesNotFit, match=r"8 slots of 2,048 entries \(63.7 MB each"):
+    with pytest.raises(DoesNotFit, match=r"8 slots .*63\.7 MB"):
         resolved(DEEPSEEK, slots.total(0), slots=8, tensor_parallel=4, prompt_tokens=32768)

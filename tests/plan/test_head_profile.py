@@ -13,6 +13,7 @@ from ringkv.plan.complete import complete
 from ringkv.plan.head_profile import FILE, HeadProfile, heads_of, measure, measured, model_key, read, unfinished
 from ringkv.plan.options import Options
 from tests.plan.models import SMOLLM2
+from tests.refusals import refusal
 
 MODEL = "a key of a model"
 PARTS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -119,7 +120,7 @@ def test_a_profile_without_a_model_is_read_and_measured_again(tmp_path: Path) ->
 )
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
-    with pytest.raises(InvalidRequest, match="is not a profile of heads; delete it, and run ringkv profile again"):
+    with refusal("kv_profile", "delete it"):
         read(tmp_path / FILE)
     measure(tmp_path / FILE, MODEL, PARTS, score, silent)
     assert read(tmp_path / FILE).is_whole
@@ -145,9 +146,9 @@ def test_a_profile_that_is_missing_or_another_models_is_refused(tmp_path: Path) 
         shares(tmp_path, kv_heads="profile")
     assert refused.value.param == "kv_heads"
     HeadProfile("text", 1, (((1.0,),),)).write(tmp_path / FILE)
-    with pytest.raises(InvalidRequest, match="is a profile of another model, with 1 layers; run ringkv profile"):
+    with refusal("kv_profile", "1 layers"):
         shares(tmp_path, kv_heads="global")
-    with pytest.raises(InvalidRequest, match="kv_profile is for heads that divide a slot, and kv_heads is equal"):
+    with refusal("kv_profile", "equal"):
         shares(tmp_path, kv_profile=str(tmp_path / FILE))
 
 

@@ -18,6 +18,7 @@ from ringkv.plan.options import Options
 from ringkv.plan.units import parse_share
 from ringkv.server.api.responses import ResponsesBody
 from ringkv.server.run.schemas import ChatBody, CompletionBody
+from tests.refusals import refusal
 
 OF_PAGES = {"kv_page", "kv_tier"}
 START_ALONE = {"kv_compression", "kv_format", "kv_format_skip", "kv_profile", *OF_PAGES}
@@ -106,5 +107,5 @@ def test_a_parameter_that_the_selector_does_not_have_is_refused(given: dict[str,
 
 
 def test_a_parameter_is_refused_if_the_default_selector_does_not_have_it() -> None:
-    with pytest.raises(InvalidRequest, match="kv_kernel is a parameter of kv_select snapkv"):
+    with refusal("kv_kernel", "snapkv"):
         changed(KVChoice(select=KeyDiff()), {"kv_kernel": 5})

@@ -31,13 +31,13 @@ def device_need(slots: int, prompt: int) -> int:
 
 def test_an_engine_on_a_gpu_fits_to_the_byte_in_the_devices_memory() -> None:
     assert on_gpu(device_need(4, 32_768), slots=4, prompt_tokens=32_768).slots == 4
-    with pytest.raises(DoesNotFit, match=r"4 slots .*need 23\.\d GB on cuda:0, and 23\.\d GB are available; 3 slots"):
+    with pytest.raises(DoesNotFit, match=r"23\.\d GB on cuda:0.* 3 slots"):
         on_gpu(device_need(4, 32_768) - 1, slots=4, prompt_tokens=32_768)
 
 
 def test_a_hosts_memory_need_not_hold_what_lies_on_the_gpu() -> None:
     assert on_gpu(PLENTY, RESERVE, slots=64).slots == 64
-    with pytest.raises(DoesNotFit, match=r"1\.07 GB of reserve need .* in the host's memory, and 1\.07 GB .*free some"):
+    with pytest.raises(DoesNotFit, match=r"1\.07 GB of reserve .*host"):
         on_gpu(PLENTY, RESERVE - 1)
 
 
@@ -50,7 +50,7 @@ def test_a_prompt_limit_left_open_is_halved_until_it_fits_on_the_gpu_and_the_sto
 def test_the_prefix_store_is_pinned_in_host_memory_rounded_up_to_powers_of_two() -> None:
     pinned = 2 * (1 << 29)  # keys and values, less than 500 MB each
     assert on_gpu(PLENTY, RESERVE + pinned, prefix_store="1GB").store_bytes == 10**9
-    with pytest.raises(DoesNotFit, match=r"1\.07 GB of prefix store .* in the host's memory.*lower prefix_store"):
+    with pytest.raises(DoesNotFit, match=r"1\.07 GB of prefix store .*host"):
         on_gpu(PLENTY, RESERVE + pinned - 1, prefix_store="1GB")
     dropped = on_gpu(PLENTY, RESERVE + pinned - 1, prefix_store="auto")
     assert (dropped.store_bytes, dropped.prompt_tokens) == (0, 32_768)
@@ -60,12 +60,12 @@ def test_models_on_one_gpu_share_its_memory() -> None:
     options = Options(device="cuda", slots=1, prompt_tokens=2048)
     wanted = [Wanted(Path("a"), LLAMA_8B, options), Wanted(Path("b"), LLAMA_8B, options)]
     assert len(resolve_all(wanted, PLENTY, 2 * device_need(1, 2048))) == 2
-    with pytest.raises(DoesNotFit, match=r"2 models need 37\.\d GB \(a 18\.\d GB, b 18\.\d GB\) on cuda, and"):
+    with pytest.raises(DoesNotFit, match=r"37\.\d GB \(a 18\.\d GB, b 18\.\d GB\) on cuda"):
         resolve_all(wanted, PLENTY, 2 * device_need(1, 2048) - 1)
 
 
 def test_on_a_cpu_everything_lies_in_host_memory() -> None:
-    with pytest.raises(DoesNotFit, match=r"of weights.*and 1\.07 GB are available"):
+    with pytest.raises(DoesNotFit, match=r"weights.* 1\.07 GB"):
         resolve(Path("m"), SMOLLM2, Options(), RESERVE + 1, device_bytes=PLENTY)
 
 
@@ -79,13 +79,11 @@ def test_slots_whose_pages_are_recalled_fit_to_the_byte_on_the_gpu_and_in_its_ho
     host = RESERVE + 4 * entries * TOKEN
     found = on_gpu(device, host, **chosen)
     assert (found.capacity, found.resident_pages, found.tier) == (entries, 128, "memory")
-    with pytest.raises(DoesNotFit, match=r"4 slots .* on cuda:0, and .* 3 slots would fit"):
+    with pytest.raises(DoesNotFit, match=r"cuda:0.* 3 slots"):
         on_gpu(device - 1, host, **chosen)
-    with pytest.raises(
-        DoesNotFit, match=r"with kv_tier memory, 4 slots of 33,792 entries \(4\.\d+ GB each\).* 3 slots would"
-    ):
+    with pytest.raises(DoesNotFit, match=r"33,792 entries \(4\.\d+ GB .* 3 slots"):
         on_gpu(device, host - 1, **chosen)
-    with pytest.raises(DoesNotFit, match="not even one slot fits, so lower prompt_tokens, or leave kv_tier out"):
+    with pytest.raises(DoesNotFit, match=r"prompt_tokens.* kv_tier"):
         on_gpu(device, RESERVE + 1, **chosen)
 
 

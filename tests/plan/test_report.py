@@ -12,6 +12,7 @@ from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.plan.footprint import TEMPORARIES
 from ringkv.plan.report import PlanRequest, Report, find_shape, report
 from ringkv.plan.shapes import known
+from tests.refusals import refusal
 
 GB = 10**9
 
@@ -78,7 +79,7 @@ def test_ranks_divide_the_slots_of_deepseek_r1_unless_they_divide_the_heads() ->
 
 def test_the_slots_of_a_model_without_latents_are_not_divided() -> None:
     assert llama(PlanRequest(tensor_parallel=8)).attention_parallel == "heads"
-    with pytest.raises(InvalidRequest, match=r"slots is for latent attention; llama-3.1-8b has none"):
+    with refusal("attention_parallel", r"llama-3\.1-8b"):
         llama(PlanRequest(tensor_parallel=8, attention_parallel="slots"))
 
 

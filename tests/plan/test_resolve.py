@@ -9,6 +9,7 @@ from ringkv.plan.engine_footprint import RESERVE
 from ringkv.plan.footprint import TEMPORARIES
 from tests.plan.models import QWEN
 from tests.plan.resolved import resolved
+from tests.refusals import refusal
 
 SMOLLM2_QUERIES = 30 * 9 * 32 * 64 * 2  # bytes of a lane's last 32 queries
 QWEN_QUERIES = 28 * 12 * 32 * 128 * 2
@@ -57,9 +58,7 @@ def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     weights, token = 134_515_008 * 2, 23_040
     memory = weights + RESERVE + SMOLLM2_QUERIES + 5 * SMOLLM2_SAMPLER + (8192 + 5 * 2048) * token
     assert resolved(slots=5, prompt_tokens=8192, memory=memory).slots == 5
-    with pytest.raises(
-        DoesNotFit, match=r"6 slots of 2,048 entries \(47.2 MB each, and 2.66 MB of sampler state\).*5 slots"
-    ):
+    with pytest.raises(DoesNotFit, match=r"47\.2 MB .* 2\.66 MB .*5 slots"):
         resolved(slots=6, prompt_tokens=8192, memory=memory)
 
 
@@ -68,7 +67,7 @@ def test_too_many_slots_are_refused_with_the_bytes_and_what_would_fit() -> None:
     [(10**9, "smaller model or budget"), (134_515_008 * 2 + RESERVE + 8000 * 23_040, "lower prompt_tokens")],
 )
 def test_if_no_slot_fits_the_remedy_names_what_would_help(memory: int, remedy: str) -> None:
-    with pytest.raises(DoesNotFit, match=f"not even one slot fits, so .*{remedy}"):
+    with pytest.raises(DoesNotFit, match=remedy):
         resolved(prompt_tokens=8192, memory=memory)
 
 
@@ -96,26 +95,26 @@ def test_the_prefix_store_is_counted_and_is_dropped_first_if_memory_is_short() -
     assert resolved(prefix_store="auto", memory=memory + 10**9).store_bytes == 10**9
     short = resolved(prefix_store="auto", memory=memory + 9 * 10**8)
     assert (short.store_bytes, short.prompt_tokens) == (0, 8192)
-    with pytest.raises(DoesNotFit, match=r"1,000 MB of prefix store.*lower prefix_store"):
+    with pytest.raises(DoesNotFit, match="1,000 MB of prefix store"):
         resolved(prefix_store="1GB", prompt_tokens=8192, memory=memory)
 
 
 @pytest.mark.parametrize("store", [None, 0, "10MB"])
 def test_turns_that_continue_need_room_for_a_slot_in_the_prefix_store(store: str | int | None) -> None:
-    with pytest.raises(InvalidRequest, match=r"47\.2 MB for each conversation, and prefix_store is") as refused:
+    with pytest.raises(InvalidRequest, match=r"47\.2 MB") as refused:
         resolved(kv_turns="continue", prefix_store=store)
     assert refused.value.param == "prefix_store"
     assert resolved(kv_turns="continue", prefix_store="auto").kv.turns == "continue"
 
 
 def test_a_store_without_room_for_a_block_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"prefix_store is 1 MB, less than a block of 64 tokens, 1\.47 MB"):
+    with refusal("prefix_store", r"64 tokens, 1\.47 MB"):
         resolved(prefix_store="1MB")
 
 
 def test_slots_whose_caches_fit_are_refused_if_their_sampler_state_does_not_fit() -> None:
     caches = 1_543_714_304 * 2 + RESERVE + QWEN_QUERIES + (2048 + 256 * 64) * 28_672
     requested = {"slots": 256, "kv_budget": 64, "prompt_tokens": 2048}
-    with pytest.raises(DoesNotFit, match=r"and 8\.22 MB of sampler state"):
+    with pytest.raises(DoesNotFit, match=r"8\.22 MB"):
         resolved(QWEN, caches + 10**9, **requested)
     assert resolved(QWEN, caches + 256 * QWEN_SAMPLER, **requested).slots == 256

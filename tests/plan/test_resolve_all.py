@@ -56,9 +56,7 @@ def test_models_that_are_planned_together_fit_together_or_are_refused(memory: in
 
 
 def test_models_that_do_not_fit_together_are_refused_with_what_each_needs() -> None:
-    with pytest.raises(
-        DoesNotFit, match=r"2 models need .* \(small .*, large .*\), and 1 GB are available; serve fewer"
-    ):
+    with pytest.raises(DoesNotFit, match=r"\(small .*, large .*\).* 1 GB"):
         both(10**9)
 
 

@@ -40,6 +40,25 @@ def test_the_catalogue_equals_the_shape_of_the_configuration(name: str, config: 
     assert known(name) == Shape.of(config, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-3b", 3_085_938_688),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-14b", 14_770_033_664),
+        ("qwen2.5-32b", 32_763_876_352),
+        ("qwen2.5-72b", 72_706_203_648),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
+        ("mistral-7b", 7_248_023_552),
+    ],
+)
+def test_models_of_the_catalogue_have_as_many_parameters_as_published(name: str, published: int) -> None:
+    assert known(name).parameters == published
+
+
 SMALL_INPUTS = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 97}
 
 
@@ -245,11 +264,30 @@ def test_no_two_models_have_a_name_in_common() -> None:
 
 @pytest.mark.parametrize("other", ["Qwen/Qwen3-8B-FP8", "Qwen3-80B-Q4_K_M.gguf", "Qwen/Qwen3-4B-Instruct-2507", ""])
 def test_a_model_of_other_sizes_is_not_taken_for_one_of_the_catalogue(other: str) -> None:
-    with pytest.raises(UnknownModel, match="no model is known as"):
+    with pytest.raises(UnknownModel, match="no model"):
         known(other)
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownModel, match="deepseek-r1"):
-        known("gpt-5")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "Qwen/Qwen3.5-27B",
+            r"; qwen3\.5 is not supported, or its sizes are not known; give .* qwen3 \(8\), llama-3\.1",
+        ),
+        ("gpt-5", r"; gpt-5 is not supported, or its sizes are not known; give .* families: smollm2, .*, deepseek-r1$"),
+        ("qwen3-9b", r"; of qwen3 there are qwen3-0\.6b, .*, qwen3-235b-a22b; of others give a directory with config"),
+        (
+            "lama-3.1-8b",
+            r"; did you mean llama-3\.1-8b\? Otherwise give a directory with config\.json, or a GGUF file$",
+        ),
+        ("deepseekr1", r"; did you mean deepseek-r1\?"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_model_meant_the_sizes_or_the_families(name: str, message: str) -> None:
+    with pytest.raises(UnknownModel, match=f"^no model is known as {name!r}{message}"):
+        known(name)
+
+
+def test_names_are_those_of_the_catalogue() -> None:
     assert set(names()) >= {"smollm2", "llama-3.1-8b", "llama-3.1-70b", "deepseek-r1"}

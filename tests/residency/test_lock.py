@@ -13,7 +13,7 @@ from ringkv.residency.lock import locked
 def test_a_cache_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with (
-        pytest.raises(BadCache, match=r"cache/models cannot be written \(Not a directory\); make it a folder, or set"),
+        pytest.raises(BadCache, match=r"cache/models .*Not a directory"),
         locked(tmp_path / "cache" / "models" / "m.gguf", silent),
     ):
         pass

@@ -223,7 +223,7 @@ def test_other_architectures_are_refused_by_name(
     kind: str, changes: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     tiny.save(tmp_path / "plain", kind, **changes)
-    with pytest.raises(UnsupportedModel, match=f"rotation is not implemented for .*{named}.*--weights int4"):
+    with pytest.raises(UnsupportedModel, match=f"{named}.*--weights int4"):
         rotate(tmp_path / "plain", tmp_path / "out", EXACT)
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
@@ -247,7 +247,7 @@ def test_groups_of_a_converted_gguf_are_not_copied(tmp_path: Path) -> None:
 def test_a_rotated_model_is_not_rotated_again(tmp_path: Path) -> None:
     tiny.save(tmp_path / "plain", "Llama")
     rotate(tmp_path / "plain", tmp_path / "rotated", EXACT)
-    with pytest.raises(InvalidRequest, match="is rotated; give the checkpoint that it was made from"):
+    with pytest.raises(InvalidRequest, match="is rotated"):
         rotate(tmp_path / "rotated", tmp_path / "again", EXACT)
 
 

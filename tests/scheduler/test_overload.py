@@ -5,13 +5,13 @@ Each scheduler step is followed by a check of its slots and lanes: each is free 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
 import toy
 
-from ringkv.base.events import Event, Failed, Finished
+from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.job import PendingPrompt
@@ -146,6 +146,22 @@ def test_one_request_does_not_wait_for_another_owners_thousand(slots: int) -> No
         loop.step()
     assert len(begun(engine)) <= before + 1 + slots  # those that had a slot, and at most one lane
     assert begun(engine)[:before] == [f"many {n}" for n in range(before)]
+
+
+@pytest.mark.parametrize("priority", [0, -10])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_one_request_does_not_wait_for_another_owners_many_answers(slots: int, priority: int) -> None:
+    engine = toy.ToyEngine(toy.limits(slots=slots, lanes=2))
+    loop = Loop(engine)
+    first, *others = [request("many", "many"), *(replace(request("many", "many"), id=f"many {n}") for n in range(64))]
+    loop.submit(first, *others)
+    tokens, before = list[str](), 0
+    while "one" not in tokens:
+        if len(tokens) > 40 and not before:
+            before = len(tokens)
+            loop.submit(request("one", "one", priority))
+        tokens += [event.request_id for event in loop.step() if isinstance(event, Token)]
+    assert len(tokens) - before <= 4 * (slots + 1) + 1  # the answers that had a slot end, and the one of a lane
 
 
 def test_owners_with_endless_work_get_equal_shares_of_the_slots() -> None:

@@ -2,7 +2,6 @@ import pytest
 import toy
 
 from ringkv.base.engine import Cached, PrefillChunk, Sampled
-from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Failed, Finished, Token
 from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice
@@ -11,6 +10,7 @@ from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.actions import Action, Begin, Decode, Freed, Idle, Insert, Prefill
 from ringkv.scheduler.scheduler import Scheduler
+from tests.refusals import refusal
 
 RING = KVChoice("streaming")
 
@@ -260,7 +260,7 @@ def test_a_failed_prompt_frees_its_slot_and_lane():
 def test_an_id_in_use_is_refused_until_its_request_ends():
     it = scheduler()
     it.submit(request("a"))
-    with pytest.raises(InvalidRequest, match="'a' is in use"):
+    with refusal("id", "'a'"):
         it.submit(request("a"))
     it.cancel("a")
     it.submit(request("a"))

@@ -55,7 +55,7 @@ class EchoEngine(ToyEngine):
 
 
 class InProcess:
-    """An `EngineChannel` without a process: a task steps the same loop. It records the requests that it gets."""
+    """A `Supervisor` without a process: a task steps the same loop. It records the requests that it gets."""
 
     def __init__(self, engine: ToyEngine, seconds: float = 0.0, guide: MakeGuide | None = None) -> None:
         self.limits, self.default_kv, self.alive = engine.limits, engine.default_kv, True

@@ -46,7 +46,7 @@ def test_every_metric_of_the_alerts_exists_and_every_alert_is_explained(exported
     text = (EXAMPLES / "prometheus-alerts.yml").read_text()
     assert queried(text) - exported == set()
     alerts = re.findall(r"alert: (\w+)", text)
-    explained = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    explained = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "how-to" / "production.md").read_text(), re.MULTILINE)
     assert alerts == explained
 
 

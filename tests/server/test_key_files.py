@@ -7,6 +7,7 @@ import pytest
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.key_files import read_keys
+from tests.refusals import refusal
 from tests.server.protocol.test_keys import ALICE, BOB
 
 
@@ -49,5 +50,5 @@ def test_a_wrong_line_is_named_and_its_key_is_not_shown(tmp_path: Path, text: st
 
 
 def test_a_missing_file_is_an_error_and_not_an_open_server(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"cannot read API keys from .*nowhere"):
+    with refusal("api_keys", "nowhere"):
         read_keys([tmp_path / "nowhere"], {})

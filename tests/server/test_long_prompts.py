@@ -1,4 +1,4 @@
-"""Prompts that are too long whatever their tokens are."""
+"""Prompts that are longer than any of the tokens that fit."""
 
 import time
 from typing import Any
@@ -36,13 +36,13 @@ def test_eight_megabytes_are_refused_before_they_are_tokenised(
         return encode(self, text, add_special_tokens)
 
     monkeypatch.setattr(Tokenizer, "encode", short)
-    started = time.monotonic()
+    before = time.process_time()
     answer = served.post(path, **body(character * (EIGHT_MB // len(character.encode()))))
-    taken = time.monotonic() - started
+    taken = time.process_time() - before
     found = answer.json()["error"]
     assert (answer.status_code, found["code"], found["param"]) == (400, "context_length_exceeded", field)
-    assert "characters, which are at least" in found["message"]
-    assert "511 tokens fit" in found["message"] or "512 tokens fit" in found["message"]
+    assert "65,536 characters" in found["message"]
+    assert "511 tokens" in found["message"] or "512 tokens" in found["message"]
     assert taken < 1
 
 
@@ -64,7 +64,7 @@ def test_a_list_of_prompts_is_tokenised_no_further_than_the_first_that_is_too_lo
 def test_too_many_prompts_are_refused_before_any_is_tokenised(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("tokenised"))
     found = served.post("completions", prompt=["a"] * 600, n=2).json()["error"]
-    assert "600 prompts with 2 answers each are 1,200 answers" in found["message"]
+    assert "1,200 answers" in found["message"]
 
 
 def test_a_text_of_any_length_can_be_counted(served: Served) -> None:

@@ -8,11 +8,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from toy import limits
 
-from ringkv.base.errors import InvalidRequest
 from ringkv.cli.commands.serve import names_of
 from ringkv.server.run.serving import LoadedModel, check_names
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
+from tests.refusals import refusal
 from tests.server.conftest import NAMES, Served, serving
 from tests.server.echo import InProcess, ToyEngine, channel
 
@@ -90,11 +90,11 @@ def test_names_are_given_one_for_each_model_or_as_aliases_of_one() -> None:
     assert names_of(["hub/a", "b"], ()) == [("hub/a",), ("b",)]
     assert names_of(["a"], ["x", "y"]) == [("x", "y")]
     assert names_of(["a", "b"], ["x", "y"]) == [("x",), ("y",)]
-    with pytest.raises(InvalidRequest, match="2 models are served and 1 names are given"):
+    with refusal("served_model_name", "2 models .* 1 names"):
         names_of(["a", "b"], ["x"])
 
 
 def test_two_models_of_one_name_are_refused() -> None:
     check_names([("a", "b"), ("c",)])
-    with pytest.raises(InvalidRequest, match="two models are named b; give each a name of its own"):
+    with refusal("model", "named b"):
         check_names([("a", "b"), ("b",)])

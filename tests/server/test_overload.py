@@ -92,7 +92,7 @@ def test_a_running_request_ends_at_its_deadline_with_what_it_has(
         got = served.post("completions", prompt="ab", max_tokens=500, timeout=field).json()
         (choice,) = got["choices"]
         assert choice["finish_reason"] == "abort"
-        assert choice["text"].startswith("abab")
+        assert choice["text"].startswith("ab")
         assert 2 <= got["usage"]["completion_tokens"] < 500
         served.wait_until_free()
 

@@ -10,6 +10,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from ringkv.text.tokenizer import Tokenizer
 from tests import byte_tokenizer
+from tests.text.gguf_files import byte_level_keys, sentencepiece_keys, write_gguf
+
+__all__ = ["byte_level_keys", "sentencepiece_keys", "write_gguf"]
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and the dog's owner didn't mind 12345 times.",

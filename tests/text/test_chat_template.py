@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from ringkv.base.errors import BadWeights, InvalidRequest, Unsupported
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
+from tests.refusals import refusal
 
 CHATML = """\
 {% for message in messages %}
@@ -149,12 +150,12 @@ def test_the_tool_template_is_used_if_there_are_tools(template_of: Callable[[Any
 
 
 def test_a_directory_without_a_template_is_refused_with_the_remedy(model_dir: Callable[..., Path]):
-    with pytest.raises(InvalidRequest, match=r"no chat template.*use a plain completion.*chat_template\.jinja"):
+    with refusal("messages", r"chat_template\.jinja"):
         ChatTemplate.from_directory(model_dir())
 
 
 def test_a_template_that_does_not_parse_is_named_with_its_line(template_of: Callable[[Any], ChatTemplate]):
-    with pytest.raises(BadWeights, match=r"line 2 of .* does not parse"):
+    with pytest.raises(BadWeights, match="line 2"):
         template_of("fine\n{% for %}")
 
 
@@ -195,7 +196,7 @@ def test_an_image_part_is_refused_by_name(template_of: Callable[[Any], ChatTempl
 
 
 def test_a_text_part_without_text_is_refused_as_such(template_of: Callable[[Any], ChatTemplate]):
-    with pytest.raises(InvalidRequest, match="message 0 has a content part without text"):
+    with refusal("messages[0].content[0]", "text"):
         template_of(CHATML).render([{"role": "user", "content": [{"type": "text"}]}])
 
 

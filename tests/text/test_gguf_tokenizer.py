@@ -2,77 +2,22 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GemmaTokenizer, GPT2Tokenizer, Qwen2Tokenizer
 
-from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.gguf_tokenizer import write_tokenizer
 from ringkv.text.tokenizer import Tokenizer
+from tests.text.gguf_files import CONTROL, NORMAL, SCORES, USER_DEFINED, Write, load
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 TEXTS = st.text() | st.text(alphabet="ab dog's DON'T 12345٣Ⅷ  \t\n\r.,!? éte\u0301日本語😀")
-
-Write = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def write_gguf(tmp_path_factory: pytest.TempPathFactory) -> Write:
-    """Write a GGUF of metadata alone: write_gguf(**{key under tokenizer.ggml: value})."""
-
-    def write(chat_template: str | None = None, **keys: Any) -> Path:
-        path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-        writer = gguf.GGUFWriter(path, "llama")
-        for key, value in keys.items():
-            _ADD[type(value)](writer, f"tokenizer.ggml.{key}", value)
-        if chat_template:
-            writer.add_chat_template(chat_template)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.close()
-        return path
-
-    return write
-
-
-_ADD: dict[type, Callable[[gguf.GGUFWriter, str, Any], None]] = {
-    str: gguf.GGUFWriter.add_string,
-    bool: gguf.GGUFWriter.add_bool,
-    int: gguf.GGUFWriter.add_uint32,
-    list: gguf.GGUFWriter.add_array,
-}
-
-
-def load(gguf_path: Path) -> Tokenizer:
-    write_tokenizer(gguf_path, gguf_path.parent / "out")
-    return Tokenizer.from_directory(gguf_path.parent / "out")
-
-
-@pytest.fixture(scope="session")
-def byte_level_keys(byte_level_inner: tokenizers.Tokenizer) -> dict[str, Any]:
-    """The trained byte-level vocabulary as a GGUF's keys, with padding such as converters add."""
-    tokens = [token for token, _ in sorted(byte_level_inner.get_vocab().items(), key=lambda item: item[1])]
-    types = {"<|begin|>": CONTROL, "<|end|>": CONTROL, "<tool>": USER_DEFINED}
-    merges = json.loads(byte_level_inner.to_str())["model"]["merges"]
-    padding = [f"[PAD{len(tokens) + n}]" for n in range(3)]
-    return {
-        "model": "gpt2",
-        "pre": "gpt-2",
-        "tokens": [*tokens, *padding],
-        "token_type": [*(types.get(token, NORMAL) for token in tokens), *[UNUSED] * 3],
-        "merges": [" ".join(pair) for pair in merges],
-        "eos_token_id": tokens.index("<|end|>"),
-        "bos_token_id": tokens.index("<|begin|>"),
-    }
 
 
 @pytest.fixture(scope="session")
@@ -202,26 +147,6 @@ def test_the_chat_template_is_written_with_its_tokens(write_gguf: Write, byte_le
 
 # SentencePiece
 
-# Best first, except runs of spaces: published files give them one score, below all others.
-PIECES = ["▁", *"abcdé", "ab", "bc", "▁a", "abc", "cd", "bcd", "▁ab"]
-RUNS = ["▁" * n for n in range(2, 17) if n != 15]
-SCORES = {piece: -float(n) for n, piece in enumerate(PIECES)} | dict.fromkeys(RUNS, -1e9)
-
-
-@pytest.fixture(scope="session")
-def sentencepiece_keys() -> dict[str, Any]:
-    special = ["<unk>", "<s>", "</s>"]
-    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *SCORES]
-    return {
-        "model": "llama",
-        "tokens": tokens,
-        "scores": [0.0] * 259 + list(SCORES.values()),
-        "token_type": [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(SCORES)],
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "unknown_token_id": 0,
-    }
-
 
 @pytest.fixture(scope="session")
 def scored(write_gguf: Write, sentencepiece_keys: dict[str, Any]) -> Tokenizer:
@@ -302,108 +227,3 @@ def test_gemma4_begins_texts_and_ends_them_with_a_turn_or_a_call_of_a_tool(gemma
     tokenizer, _ = gemma4
     assert tokenizer.encode("ab")[0] == tokenizer.bos_id == 1
     assert [tokenizer.token_text(id) for id in tokenizer.eos_ids] == ["</s>", "<turn|>", "<|tool_response>"]
-
-
-# Errors
-
-
-@pytest.mark.parametrize("pre", ["poro-chat", None])
-def test_an_unknown_rule_is_refused_by_name(write_gguf: Write, byte_level_keys: dict[str, Any], pre: str | None):
-    keys = {key: value for key, value in byte_level_keys.items() if key != "pre"} | ({"pre": pre} if pre else {})
-    with pytest.raises(UnsupportedModel, match=f"{pre or 'none'}.*smollm.*tokenizer.json next to the .gguf"):
-        load(write_gguf(**keys))
-
-
-def test_an_unknown_kind_is_refused_by_name(write_gguf: Write, byte_level_keys: dict[str, Any]):
-    with pytest.raises(UnsupportedModel, match=r"'bert'.*gpt2, llama.*tokenizer\.json next to the \.gguf"):
-        load(write_gguf(**byte_level_keys | {"model": "bert"}))
-
-
-def test_a_merge_of_unknown_tokens_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any]):
-    with pytest.raises(BadWeights, match="broken"):
-        load(write_gguf(**byte_level_keys | {"merges": ["nowhere nothing"]}))
-
-
-def test_a_gguf_without_a_tokenizer_is_refused(write_gguf: Write):
-    with pytest.raises(BadWeights, match="has no tokenizer"):
-        load(write_gguf(model="gpt2", pre="gpt-2"))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"tokens": 3}, "tokens 3, a list is needed"),
-        ({"tokens": [1, 2]}, r"tokens \[1, 2\], a list of str"),
-        ({"token_type": ["a"]}, r"token_type \['a'\], a list of int"),
-        ({"token_type": [1, 1]}, r"2 values of tokenizer\.ggml\.token_type for \d+ tokens"),
-        ({"merges": [5]}, r"merges \[5\], a list of str"),
-        ({"model": 7}, "model 7, a str is needed"),
-        ({"eos_token_id": "end"}, "eos_token_id 'end', a int is needed"),
-        ({"add_bos_token": 3}, "add_bos_token 3, a bool is needed"),
-        ({"tokens": ["x" * 40_000]}, "tokens of up to 40,000 characters"),
-    ],
-)
-def test_a_wrong_part_of_a_vocabulary_is_named(
-    write_gguf: Write, byte_level_keys: dict[str, Any], wrong: dict[str, Any], named: str
-):
-    with pytest.raises(BadWeights, match=rf"tiny\.gguf has .*{named}.*download it again"):
-        load(write_gguf(**byte_level_keys | wrong))
-
-
-MARK = "{{ messages }}"
-
-
-@pytest.mark.parametrize("key", ["tokenizer.chat_template", "tokenizer.ggml.tokens", "tokenizer.ggml.pre"])
-def test_a_text_of_the_tokenizer_that_is_not_utf8_is_named(
-    write_gguf: Write, byte_level_keys: dict[str, Any], key: str
-):
-    keys = byte_level_keys | {"tokens": [*byte_level_keys["tokens"][:-1], MARK]}
-    path = write_gguf(MARK, **keys | {"pre": "gpt-2" if key != "tokenizer.ggml.pre" else MARK})
-    written = path.read_bytes()
-    at = written.index(MARK.encode(), written.index(key.encode()))
-    path.write_bytes(written[:at] + b"\xe9" + written[at + 1 :])
-    with pytest.raises(BadWeights, match=rf"tiny\.gguf has {key} that is not valid UTF-8; download it again"):
-        load(path)
-
-
-def test_a_text_that_the_tokenizer_does_not_use_may_have_any_bytes(
-    write_gguf: Write, byte_level_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
-):
-    path = write_gguf(**byte_level_keys | {"author": "José"})
-    path.write_bytes(path.read_bytes().replace("José".encode(), b"Jos\xe9 "))
-    assert load(path).encode("the dog") == byte_level_inner.encode("the dog").ids
-
-
-@pytest.mark.parametrize("share", [0.0, 0.0005, 0.1, 0.5, 0.9])
-def test_a_truncated_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any], share: float):
-    path = write_gguf(**byte_level_keys)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    with pytest.raises(BadWeights, match=r"is not a GGUF file|is truncated or corrupt"):
-        load(path)
-
-
-# A tokenizer.json beside the file
-
-
-def test_a_tokenizer_json_beside_the_gguf_wins(
-    write_gguf: Write, byte_level_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
-):
-    path = write_gguf(**byte_level_keys | {"pre": "poro-chat"})
-    byte_level_inner.save(str(path.parent / "tokenizer.json"))
-    assert load(path).encode("the dog") == byte_level_inner.encode("the dog").ids
-
-
-def test_another_models_tokenizer_json_beside_the_gguf_is_refused(
-    write_gguf: Write, sentencepiece_keys: dict[str, Any], byte_level_inner: tokenizers.Tokenizer
-):
-    path = write_gguf(**sentencepiece_keys)
-    byte_level_inner.save(str(path.parent / "tokenizer.json"))
-    with pytest.raises(BadWeights, match="belongs to another model"):
-        load(path)
-
-
-def test_a_broken_tokenizer_json_beside_the_gguf_is_refused(write_gguf: Write, byte_level_keys: dict[str, Any]):
-    path = write_gguf(**byte_level_keys)
-    (path.parent / "tokenizer.json").write_text("{")
-    with pytest.raises(BadWeights, match=r"tokenizer\.json does not read"):
-        load(path)

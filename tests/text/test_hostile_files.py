@@ -134,7 +134,7 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_refused_with_the_models_name(
     folder = model_dir()
     empty = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "", "vocab": {}}
     loaded = Tokenizer.from_directory(with_parts(folder, model=empty | {"max_input_chars_per_word": 9}))
-    with pytest.raises(InvalidRequest, match=rf"the tokenizer of {folder.name} cannot encode the text \(WordPiece"):
+    with pytest.raises(InvalidRequest, match=rf"{folder.name} .*WordPiece"):
         loaded.encode("x")
 
 

@@ -90,7 +90,7 @@ def test_matrices_of_several_groups_or_with_zeros_are_not_8_bit_rows(name: str, 
 def test_a_bias_of_zeros_that_the_model_does_not_have_is_left_out(tmp_path: Path) -> None:
     made, settings = QUANTISERS["gptq"].make(OUT, IN, GROUP), QUANTISERS["gptq"].settings
     saved(tmp_path, {**made.tensors, "bias": torch.zeros(OUT)}, settings).check({NAME: (OUT, IN)})
-    with pytest.raises(BadWeights, match=r"not expected: layer\.bias"):
+    with pytest.raises(BadWeights, match=r"layer\.bias"):
         saved(tmp_path, {**made.tensors, "bias": torch.ones(OUT)}, settings).check({NAME: (OUT, IN)})
 
 
@@ -111,7 +111,7 @@ def test_a_bias_of_zeros_that_the_model_does_not_have_is_left_out(tmp_path: Path
 )
 def test_tensors_that_do_not_belong_together_are_refused(name: str, suffix: str, wrong: Tensor, tmp_path: Path) -> None:
     tensors = QUANTISERS[name].make(OUT, IN, GROUP).tensors | {suffix: wrong}
-    with pytest.raises(BadWeights, match="quantised layer layer has"):
+    with pytest.raises(BadWeights, match="quantised layer"):
         saved(tmp_path, tensors, QUANTISERS[name].settings)
 
 

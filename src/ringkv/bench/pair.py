@@ -16,11 +16,19 @@ from ringkv.plan.units import show_bytes
 
 @dataclass(frozen=True)
 class Workload:
-    """prompt_tokens, output_tokens: of each request. rounds: measurements of each engine."""
+    """prompt_tokens, output_tokens: of each request. rounds: measurements of each engine.
+
+    Raises InvalidRequest for a number that is too small.
+    """
 
     prompt_tokens: int = 4096
     output_tokens: int = 64
     rounds: int = 3
+
+    def __post_init__(self) -> None:
+        at_least(1, "--prompt-tokens", self.prompt_tokens, 1)
+        at_least(2, "--output-tokens", self.output_tokens, 2)
+        at_least(1, "--rounds", self.rounds, 1)
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,7 @@ def plan_pair(
 
     Raises InvalidRequest for an invalid workload, DoesNotFit if one engine or both together do not fit.
     """
-    if options.kv_policy == "full":
-        raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
-    if options.kv_policy == AUTO:
-        raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
+    refuse_baseline(options)
     _check(model, workload)
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
@@ -56,10 +61,15 @@ def plan_pair(
     return made
 
 
+def refuse_baseline(options: Options) -> None:
+    """Raise InvalidRequest for a policy that is, or may be, the full cache that it is compared with."""
+    if options.kv_policy == "full":
+        raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
+    if options.kv_policy == AUTO:
+        raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
+
+
 def _check(model: ModelConfig, workload: Workload) -> None:
-    at_least(1, "--prompt-tokens", workload.prompt_tokens, 1)
-    at_least(2, "--output-tokens", workload.output_tokens, 2)
-    at_least(1, "--rounds", workload.rounds, 1)
     length = workload.prompt_tokens + workload.output_tokens
     if length > model.context:
         raise InvalidRequest(

@@ -123,7 +123,7 @@ def _ring(choice: KVChoice, n: int, spans: tuple[TokenSpan, ...], recent: int, b
         return _whole(n, fixed, base=fixed, ring=budget - fixed, budget=budget)
     if n <= sinks + recent:
         fixed = max(sinks, protected_end)
-        return _whole(n, fixed, base=fixed, ring=sinks + recent - fixed or budget - fixed, budget=budget)
+        return _whole(n, fixed, base=fixed, ring=min(recent, budget - fixed), budget=budget)
     fixed = max(n - recent, protected_end)
     base = sinks if fixed == n - recent else fixed
     return _whole(n, fixed, base=base, ring=min(recent, budget - fixed), budget=budget)

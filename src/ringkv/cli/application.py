@@ -15,6 +15,7 @@ from typer.models import ArgumentInfo
 from ringkv.base.version import VERSION
 from ringkv.cli.commands.bench import bench
 from ringkv.cli.commands.chat import chat
+from ringkv.cli.commands.compare import compare
 from ringkv.cli.commands.demo import demo
 from ringkv.cli.commands.doctor import doctor
 from ringkv.cli.commands.eval import evaluate
@@ -56,7 +57,7 @@ class ModelCommand(TyperCommand):
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Run a model": (generate, chat, serve, demo),
+    "Run a model": (generate, chat, serve, compare, demo),
     "Get models": (pull, models, rotate),
     "Plan and measure": (plan, evaluate, bench, profile, doctor),
 }

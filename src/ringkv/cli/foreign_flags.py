@@ -52,8 +52,10 @@ def hint(flag: str, known: Collection[str]) -> str | None:
 
 def removed_flag(flag: str) -> str | None:
     """Return the sentence that refuses the flag of a removed setting; None for any other flag."""
-    refusal = removed(flag.lstrip("-").replace("-", "_"))
-    return refusal and re.sub(r"\bkv_\w+", lambda match: "--" + match[0].replace("_", "-"), refusal)
+    setting = flag.lstrip("-").replace("-", "_")
+    refusal = removed(setting)
+    names = rf"^{setting}\b|\bkv_\w+"
+    return refusal and re.sub(names, lambda match: "--" + match[0].replace("_", "-"), refusal)
 
 
 def flags_in(text: str) -> set[str]:

@@ -137,7 +137,7 @@ _HELPS = {
     "graphs": (
         "WHEN",
         "When static graphs are compiled: compiled (before the start), background (meanwhile plain functions run) "
-        "or off. By default auto: background for serve, else compiled, if there is a compiler.",
+        "or off. By default auto: compiled for bench, eval and profile, else background, if there is a compiler.",
     ),
 }
 _PREFIX_STORE = "Host memory for the prefix cache; 0 disables it; by default 1GB, if it fits."
@@ -164,6 +164,10 @@ EngineOptions = Annotated[Options, _without(*_RANKS, *_TURNS)]
 """Of an engine."""
 StudyOptions = Annotated[Options, _without(*_RANKS, *_TURNS, *_BUDGET, "prompt_tokens", "output_tokens", "speculate")]
 """Of a command that sets policies, budgets and the longest prompt itself."""
+ComparisonOptions = Annotated[
+    Options, _without(*_RANKS, *_TURNS, *_BUDGET, "slots", "output_tokens", "speculate", "prefill_workspace")
+]
+"""Of an engine with one slot that holds a whole prompt, for a command that sets policies and budgets itself."""
 ComputeOptions = Annotated[Options, Flags((name, _ALL[name]) for name in _COMPUTE)]
 """How a command computes."""
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from ringkv.base.errors import EmptyPrompt, InvalidRequest
 
 if TYPE_CHECKING:
+    from ringkv.base.kv import KVChoice
     from ringkv.base.sampling import SamplingParams
     from ringkv.llm.llm import LLM
     from ringkv.llm.open_answers import OnPrefill
     from ringkv.llm.result import Stream
 
 STDIN = "-"
+NEEDS_TEMPLATE = "--system needs a chat template, which a plain completion does not use; leave it out"
 
 
 def read_prompt(question: str | None, text: str | None, file: str | None) -> str:
@@ -30,19 +32,23 @@ def read_prompt(question: str | None, text: str | None, file: str | None) -> str
 
 
 def stream_answer(
-    llm: "LLM", prompt: str, system: str | None, raw: bool, params: "SamplingParams", on_prefill: "OnPrefill"
+    llm: "LLM",
+    prompt: str,
+    system: str | None,
+    raw: bool,
+    params: "SamplingParams",
+    on_prefill: "OnPrefill",
+    kv: "KVChoice | None" = None,
 ) -> "Stream":
     """Stream the answer; the prompt is put in the chat template unless `raw` is set or the model has none."""
     from ringkv.text.chat_template import ChatTemplate
 
     if not raw and ChatTemplate.find(llm.config.model_dir):
         messages = [*system_message(system), {"role": "user", "content": prompt}]
-        return llm.stream_chat(messages, params, on_prefill=on_prefill)
+        return llm.stream_chat(messages, params, kv=kv, on_prefill=on_prefill)
     if system is not None:
-        raise InvalidRequest(
-            "--system needs a chat template, which a plain completion does not use; leave it out", "system"
-        )
-    return llm.stream(prompt, params, on_prefill=on_prefill)
+        raise InvalidRequest(NEEDS_TEMPLATE, "system")
+    return llm.stream(prompt, params, kv=kv, on_prefill=on_prefill)
 
 
 def system_message(system: str | None) -> list[dict[str, str]]:

@@ -76,15 +76,20 @@ def _graphs() -> Choice:
 
 
 def _kernels() -> Choice:
-    """Kernels need the same platform and compiler as graphs, so a remedy for these is reported once, by `_graphs`."""
+    """Kernels that are built need the platform and compiler of graphs, so `_graphs` alone reports the remedy."""
+    from ringkv.kernels import native, shipped  # import torch
+
+    if library := shipped.fitting():
+        return Choice("kernels", "C++", f"the package has them for this CPU and torch: {library}")
     compiler, missing = find_compiler(), missing_for_kernels()
     if missing or compiler is None:
         return Choice("kernels", "torch", str(missing))
-    from ringkv.kernels import native  # imports torch
-
-    if failed := native.failure(compiler.path, cache_dir() / "kernels"):  # of an earlier start
+    cache = cache_dir() / "kernels"
+    if failed := native.failure(compiler.path, cache):  # of an earlier start
         return Choice("kernels", "torch", "the C++ kernels could not be built: torch's operators are slower", failed)
-    return Choice("kernels", "C++", f"{compiler.path} builds them for this CPU, once")
+    folder = native.folder(compiler.path, cache)
+    when = "built them" if folder.is_dir() else "builds them at the first start"
+    return Choice("kernels", "C++", f"{compiler.path} {when} for this CPU: {folder / native.LIBRARY}")
 
 
 def _bfloat16(instructions: Sequence[str]) -> str:

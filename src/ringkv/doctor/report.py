@@ -12,7 +12,7 @@ import psutil
 
 from ringkv.doctor.choices import Choice, Device, TorchFacts, choices, torch_facts
 from ringkv.machine import processor
-from ringkv.machine.compiler import find_compiler
+from ringkv.machine.compiler import Compiler, find_compiler
 from ringkv.machine.folders import cache_dir
 from ringkv.plan.complete import default_threads
 from ringkv.plan.memory import available_bytes, limit_bytes
@@ -25,12 +25,8 @@ INSTRUCTIONS = (
 
 
 @dataclass(frozen=True)
-class Toolchain:
-    """The C++ compiler that builds graphs."""
-
-    path: str
+class Toolchain(Compiler):
     version: str  # first line of --version
-    python_headers: bool
 
 
 @dataclass(frozen=True)
@@ -155,4 +151,4 @@ def _toolchain() -> Toolchain | None:
     command, printed = [compiler.path, "--version"], "does not run"
     with suppress(OSError, subprocess.SubprocessError):
         printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    return Toolchain(compiler.path, printed.partition("\n")[0], compiler.python_headers)
+    return Toolchain(compiler.path, compiler.python_headers, printed.partition("\n")[0])

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable
+import os
 from functools import cache, partial
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from ringkv.models.decoder import Decoder
 from ringkv.models.slot_formats import check_profile, check_request, check_sizes
 
 log = logging.getLogger(__name__)
+KERNELS_SECONDS = 150  # of processor time, to compile the CPU kernels
 ROOMS = ("cache", "engine", "graphs", "kernels", "models")  # whose Python files a graph can depend on
 
 
@@ -74,6 +75,8 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     engine = assemble(config, model, weights, backend, find_words)
     if isinstance(backend, Background):
         backend.start()
+    elif isinstance(backend, AheadOfTime):
+        backend.discard_headers()
     return engine
 
 
@@ -115,7 +118,7 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
         return Eager()
     compiler = find_compiler()
     if compiler is None:
-        if torch.device(config.device).type == "cuda":  # for a CPU, `_load_kernels` has said so
+        if torch.device(config.device).type == "cuda":  # for a CPU, `_load_kernels` says so
             log.warning("running without compiled graphs: %s", missing_for_graphs())
         return Eager()
     done = iter(range(total))
@@ -128,7 +131,7 @@ def _backend(config: EngineConfig, tell: Progress, total: int) -> Backend:
     folder, source = config.cache_dir / "graphs", _source_digest()
     ahead = AheadOfTime(folder, compiler.path, source, on_build, partial(_tell_waiting, tell))
     if config.graphs == "background":
-        return Background(ahead, partial(_load_operators, compiler.path, config.cache_dir))
+        return Background(ahead, partial(_load_operators, config.cache_dir))
     return ahead
 
 
@@ -147,21 +150,27 @@ def _tell_waiting(tell: Progress, name: str) -> None:
     tell(0, 0, f"waiting for another ringkv to compile {name}")
 
 
+def _tell_compiling(tell: Progress, done: int, total: int) -> None:
+    seconds = KERNELS_SECONDS // (os.cpu_count() or 1)
+    tell(done, total, f"compiling CPU kernels, {done} of {total} files, about {seconds} s on idle cores; kept on disk")
+
+
 def _load_kernels(config: EngineConfig, tell: Progress) -> None:
-    """Load the C++ operators if they can be built. Without them the torch references run."""
+    """Load the C++ operators, and say what this machine lacks for full speed. Without them the torch references run."""
     if torch.device(config.device).type != "cpu":
         return
-    compiler, missing = find_compiler(), missing_for_kernels()
-    if compiler is None or missing:
-        log.warning("running without C++ kernels, slower: %s", missing)
-        return
     tell(0, 1, "loading CPU kernels")
-    compiling = partial(tell, 0, 1, "compiling CPU kernels, once, in one to three minutes; they are kept on disk")
-    _load_operators(compiler.path, config.cache_dir, compiling, partial(_tell_waiting, tell, "CPU kernels"))
+    if _load_operators(config.cache_dir, tell) and (missing := missing_for_graphs()):
+        log.warning("running without compiled graphs, slower: %s", missing)
 
 
-def _load_operators(compiler: str, cache_dir: Path, *callbacks: Callable[[], None]) -> None:
+def _load_operators(cache_dir: Path, tell: Progress = silent) -> bool:
+    """Load the package's C++ operators, or build them; return whether it was possible."""
+    compiler = None if missing_for_kernels() else find_compiler()
+    callbacks = partial(_tell_compiling, tell), partial(_tell_waiting, tell, "CPU kernels")
     try:
-        native.load(compiler, cache_dir / "kernels", *callbacks)
+        native.load(compiler.path if compiler else None, cache_dir / "kernels", *callbacks)
     except RuntimeError as error:
-        log.warning("running without C++ kernels: %s", error)
+        log.warning("running without C++ kernels, slower: %s", error)
+        return False
+    return True

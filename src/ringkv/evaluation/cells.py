@@ -74,7 +74,7 @@ def entries(budget: str, prompt: int) -> int:
         return int(budget)
     if not budget.endswith("x"):
         raise InvalidRequest(f"budget {budget!r} is neither a share of the prompt, such as 4x, nor a number of entries")
-    return max(1, int(prompt / parse_ratio(budget)))
+    return max(1, int(prompt / parse_ratio(budget, "budgets")))
 
 
 def crossed(policies: Sequence[str], budgets: Sequence[str], settings: KVChoice) -> list[Cell]:

@@ -28,9 +28,11 @@ from ringkv.evaluation.journal import Journal, Record
 from ringkv.evaluation.pending import Study, UnansweredPrompt, prepare
 from ringkv.evaluation.prompt import PromptBuilder
 from ringkv.evaluation.run import AHEAD, Runner, scored
+from ringkv.evaluation.tasks import own
 from ringkv.evaluation.tasks.catalogue import select_tasks
 from ringkv.evaluation.tasks.source import Source
 from ringkv.models.config import ModelConfig, load_config
+from ringkv.plan.check_options import CONTEXT, check_options
 from ringkv.plan.checks import at_least
 from ringkv.plan.choose_kv import settings
 from ringkv.plan.floor import prefill
@@ -98,12 +100,13 @@ def evaluate(
     answer is written to disk when it finishes; without `keeps_texts`, without its text. Raises InvalidRequest for an
     invalid study, or for a folder with the answers of another one.
     """
+    check(study, options)
     folder = locate(study.model, progress)
     config = load_config(folder)
     study = replace(study, lengths=study.lengths or (config.context,))
-    if heads := {cell.choice.heads for cell in study.cells} - {"equal"}:  # slots that heads divide serve them all
-        options = replace(options, kv_heads="profile" if "profile" in heads else "global")
-    _check(study, config.context, options.prefill_workspace)
+    at_least(SHORTEST, "lengths", max(study.lengths), SHORTEST, config.context, "the model's context")
+    _check_workspace(study, options)
+    options = _with_heads(options, study)
     journal = Journal(to, _about(study, options, config, folder))
     prompts = PromptBuilder(folder, max(study.lengths), config.context)
     source = Source(study.lengths, study.count, study.seed, study.data, prompts.count_tokens, study.prompts)
@@ -116,6 +119,8 @@ def evaluate(
         raise InvalidRequest(f"no task can run: {'; '.join(left_out)}", "tasks")
     if not pending:
         return left_out
+    if seconds == 0:
+        options = options.filled(graphs="off")  # compiling them would take longer than the measurement
     engine = _engine(folder, config, options, pending, progress)
     pace = Pace.measured(engine, config)
     if seconds == 0:
@@ -249,25 +254,41 @@ def _answers(pending: Sequence[UnansweredPrompt]) -> int:
     return sum(len(item.cells) for item in pending)
 
 
-def _check(study: Study, context: int, workspace: int | None) -> None:
-    """Raise InvalidRequest if a number is out of range, or if no engine serves all cells."""
-    longest, choices = max(study.lengths), [cell.choice for cell in study.cells]
-    policies = {choice.policy for choice in choices}
+def check(study: Study, options: Options) -> None:
+    """Raise InvalidRequest for a study that no model can have. It is called before the model is downloaded."""
+    choices = [cell.choice for cell in study.cells]
     at_least(1, "count", study.count, 1)
-    at_least(SHORTEST, "lengths", min(study.lengths), SHORTEST)
-    at_least(SHORTEST, "lengths", longest, SHORTEST, context, "the model's context")
+    at_least(SHORTEST, "lengths", min(study.lengths, default=SHORTEST), SHORTEST)
     if not choices:
         raise InvalidRequest("there is no policy to evaluate; name some with --policies", "policies")
-    if workspace is not None and workspace < longest and (keeping := policies.intersection(KEEP_EVERY_TOKEN)):
-        raise InvalidRequest(
-            f"policies has {min(keeping)}, which keeps every token, and prompts of more than {workspace:,} tokens, the "
-            f"prefill_workspace, are compressed while they are prefilled; leave {min(keeping)} out of policies, and "
-            "evaluate it without prefill_workspace in another folder",
-            "policies",
-        )
+    _check_workspace(study, options)
     paged = {choice.policy for choice in choices if choice.reads_pages}
     if paged and any(choice.review_interval for choice in choices):
         raise InvalidRequest(
             f"{min(paged)} and scissorhands need slots of different kinds; evaluate them one after the other",
+            "policies",
+        )
+    special = next((choice.policy for choice in choices if choice.reads_pages or choice.review_interval), AUTO)
+    options = _with_heads(options, study).filled(kv_policy=special, kv_budget=CONTEXT)  # cells have their budgets
+    check_options(options)
+    select_tasks(study.tasks)
+    if study.prompts is not None:
+        own.check(study.prompts, study.count)
+
+
+def _with_heads(options: Options, study: Study) -> Options:
+    """Return the options of slots that heads divide, which serve all cells, if some cell has them."""
+    heads = {cell.choice.heads for cell in study.cells} - {"equal"}
+    return replace(options, kv_heads="profile" if "profile" in heads else "global") if heads else options
+
+
+def _check_workspace(study: Study, options: Options) -> None:
+    """Raise InvalidRequest if prompts are longer than the workspace, and a policy keeps every token."""
+    workspace, keeping = options.prefill_workspace, {cell.choice.policy for cell in study.cells} & {*KEEP_EVERY_TOKEN}
+    if workspace is not None and workspace < max(study.lengths, default=0) and keeping:
+        raise InvalidRequest(
+            f"policies has {min(keeping)}, which keeps every token, and prompts of more than {workspace:,} tokens, the "
+            f"prefill_workspace, are compressed while they are prefilled; leave {min(keeping)} out of policies, and "
+            "evaluate it without prefill_workspace in another folder",
             "policies",
         )

@@ -23,14 +23,12 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan import auto_policy
 from ringkv.plan.complete import complete
 from ringkv.plan.footprint import file_bytes, host_bytes, slot_bytes, step_bytes
-from ringkv.plan.kv_settings import AT_START, OF_PAGES, SelectionSettings
-from ringkv.plan.kv_settings import settings_of as declared_by
+from ringkv.plan.kv_settings import AT_START, OF_PAGES, SELECTION
 from ringkv.plan.options import Options
 from ringkv.plan.shapes import Shape
 
 ROUND = 256  # the longest prompt is rounded up to a multiple
 MACHINE = ("dtype", "weights", "activations", "device", "kv_format", "kv_format_skip")
-SELECTION = declared_by(SelectionSettings)
 LASTING = KVChoice(select=SELECTORS[auto_policy.LASTING["kv_select"]](), heads=auto_policy.LASTING["kv_heads"])
 """What any question may need is kept, so that questions may come later (docs/policies.md)."""
 
@@ -225,7 +223,7 @@ def _flags(options: Options, cell: Cell) -> Iterator[str]:
     if cell.budget is not None:
         yield from ("--kv-compression" if options.kv_compression else "--kv-budget", cell.budget)
     yield from ("--max-prompt", str(options.prompt_tokens))
-    selection = (name for name, setting in SELECTION.items() if setting.field in settings_of(cell.choice))
+    selection = (name for name in SELECTION if AT_START[name].field in settings_of(cell.choice))
     for name in (*selection, "kv_profile", "kv_turns", *MACHINE, *OF_PAGES):
         if (value := getattr(options, name)) is not None:
             flags = AT_START[name].flags if name in AT_START else None

@@ -16,6 +16,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -64,6 +65,19 @@ class AheadOfTime:
         """Whether the graph is in the folder, whole."""
         return is_whole(self._path(name, function, example))
 
+    def discard_headers(self) -> None:
+        """Delete precompiled headers, hundreds of megabytes, when all graphs are made.
+
+        Another process that is compiling then reads the headers' text, which stays.
+        """
+        for path in self._headers.glob("*.gch"):
+            with suppress(OSError):
+                path.unlink()
+
+    @property
+    def _headers(self) -> Path:
+        return self.folder.parent / "inductor" / "precompiled_headers"
+
     def silent(self) -> "AheadOfTime":
         """Return the same without callbacks, for another process."""
         return AheadOfTime(self.folder, self.compiler, self.source, _ignore)
@@ -75,12 +89,11 @@ class AheadOfTime:
         self.on_build(name)
         self.builds += 1
         scratch, dynamic = str(into.parent), function.dynamic_dimensions(example)
-        headers = str(self.folder.parent / "inductor" / "precompiled_headers")
         with _quiet(), _replaced(os.environ, **self._variables(scratch)):
             from torch._inductor import codecache  # reads the environment
 
             # Its own choice for precompiled headers is a folder in /tmp, where somebody else's could be already.
-            with _replaced(vars(codecache), _HEADER_DIR=headers):
+            with _replaced(vars(codecache), _HEADER_DIR=str(self._headers)):
                 example = [_several(tensor, dimensions) for tensor, dimensions in zip(example, dynamic, strict=True)]
                 shapes = {"arguments": tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in dynamic)}
                 exported = torch.export.export(

@@ -82,6 +82,7 @@ class Background:
             if not is_exiting():  # the end of this process ends the other
                 log.warning("graphs run uncompiled, slower: %s", in_short(error))
         else:
+            self._ahead.discard_headers()
             log.warning("%d graphs are compiled, after %.0f s, and kept on disk", count, monotonic() - began)
 
 

@@ -21,27 +21,13 @@ AREA = 1 << 18  # floats that a rank can write at once
 
 
 class Communicator(Protocol):
-    """The collective operations of a rank over one kind of connection."""
+    """The collective operations of a rank over one kind of connection, as the functions of these names below."""
 
-    def all_reduce(self, x: Tensor) -> Tensor:
-        """Return the float32 sum of all ranks' x."""
-        ...
-
-    def all_max(self, x: Tensor) -> Tensor:
-        """Return the element-wise maximum of all ranks' x, float32."""
-        ...
-
-    def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor:
-        """Return all ranks' float32 x [N, its width] side by side, in order."""
-        ...
-
-    def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor:
-        """Return this rank's rows of all ranks' x [N, its width] side by side: float32 [N / ranks, all widths]."""
-        ...
-
-    def rows_to_columns(self, x: Tensor, widths: Sequence[int], width: int) -> Tensor:
-        """Return this rank's `width` columns of all ranks' x [N / ranks, all widths]: float32 [N, width]."""
-        ...
+    def all_reduce(self, x: Tensor) -> Tensor: ...
+    def all_max(self, x: Tensor) -> Tensor: ...
+    def all_gather(self, x: Tensor, widths: Sequence[int]) -> Tensor: ...
+    def columns_to_rows(self, x: Tensor, widths: Sequence[int]) -> Tensor: ...
+    def rows_to_columns(self, x: Tensor, widths: Sequence[int], width: int) -> Tensor: ...
 
 
 _connected: list[Communicator] = []

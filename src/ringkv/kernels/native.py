@@ -1,9 +1,10 @@
-"""Our C++ operators for the CPU: compiled once with the machine's compiler, cached on disk, loaded into the dispatcher.
+"""Our C++ operators for the CPU: from the package, or compiled once with the machine's compiler and cached on disk.
 
-Without a compiler or AVX2 only speed is lost: torch runs each operator's reference or another fallback.
+Without either, or without AVX2, only speed is lost: torch runs each operator's reference or another fallback.
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -18,12 +19,14 @@ import torch
 from ringkv.base import zip_sizes
 from ringkv.base.cache_spec import LATENT_GROUP
 from ringkv.base.errors import BadCache
-from ringkv.kernels import constants
+from ringkv.kernels import constants, shipped
 from ringkv.kernels.built import built
+from ringkv.machine.compiler import missing_for_kernels
 from ringkv.machine.folders import unwritable
 from ringkv.machine.processor import identity, refuses_amx
 from ringkv.machine.tethered import tethered
 
+log = logging.getLogger(__name__)
 LIBRARY = "ringkv-cpu.so"
 SOURCES = Path(__file__).parent / "cpu"
 PRECOMPILED = "precompiled.h"
@@ -46,8 +49,11 @@ CONSTANTS: Mapping[str, int | float] = {
     "kChunks": constants.CHUNKS,
     "kOldest": constants.OLDEST,
 }
-BUILD = "-O3 -std=c++20 -fPIC -fopenmp -march=native -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
+BUILD = "-O3 -std=c++20 -fPIC -fopenmp {instructions} -ffp-contract=fast -DAT_PARALLEL_OPENMP=1"
 WITHOUT_AMX = ("-mno-amx-bf16", "-mno-amx-int8", "-mno-amx-tile")
+
+OnBuild = Callable[[int, int], None]
+"""Is called before a build and after each file, with the files done and all."""
 
 
 class Killed(RuntimeError):
@@ -56,22 +62,40 @@ class Killed(RuntimeError):
 
 @once
 def load(
-    compiler: str, cache: Path, on_build: Callable[[], None] = lambda: None, on_wait: Callable[[], None] = lambda: None
+    compiler: str | None,
+    cache: Path,
+    on_build: OnBuild = lambda done, total: None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Build the operators if they are not in `cache`, load them, and return the shared library's path.
+    """Load the operators and return the shared library's path: the package's if one fits, else one built in `cache`.
 
-    A build that failed is not tried again: its error is kept in `cache`. on_build: called before a build. on_wait:
-    called if another process is at it.
-    Raises RuntimeError with the compiler's last lines, and BadCache if `cache` cannot be written or is not ours alone.
+    A build that failed is not tried again: its error is kept in `cache`. on_wait: called if another process is at it.
+    Raises RuntimeError without a compiler or with its last lines, and BadCache if `cache` cannot be written or is not
+    ours alone.
     """
-    command = [compiler, *_flags()]
-    folder = _folder(command, cache)
+    if (library := shipped.fitting()) and _loads(library):
+        return library
+    if compiler is None:
+        raise RuntimeError(missing_for_kernels())
+    return _load_built(compiler, folder(compiler, cache), on_build, on_wait)
+
+
+def _loads(library: Path) -> bool:
+    """Load a library of the package. Return False, with a warning, if torch or the system does not suit it."""
+    try:
+        torch.ops.load_library(str(library))
+    except OSError as error:
+        log.warning("the package's kernels do not suit this machine: %s", error.__cause__ or error)
+        return False
+    return True
+
+
+def _load_built(compiler: str, folder: Path, on_build: OnBuild, on_wait: Callable[[], None]) -> Path:
     if _failure(folder).exists():
         raise RuntimeError(_remembered(folder))
 
     def make(into: Path) -> None:
-        on_build()
-        _build(command, _failure(folder), into)
+        _build([compiler, *_flags()], _failure(folder), into, on_build)
 
     library = built(folder, make, on_wait) / LIBRARY
     try:
@@ -83,12 +107,13 @@ def load(
 
 def failure(compiler: str, cache: Path) -> str | None:
     """Return why the operators could not be built, and how to try again; None if no build has failed."""
-    folder = _folder([compiler, *_flags()], cache)
-    return _remembered(folder) if _failure(folder).exists() else None
+    made = folder(compiler, cache)
+    return _remembered(made) if _failure(made).exists() else None
 
 
-def _folder(command: list[str], cache: Path) -> Path:
-    return cache / f"ringkv-cpu-{_digest(command)}"
+def folder(compiler: str, cache: Path) -> Path:
+    """Return the folder that a compiler builds the operators in."""
+    return cache / f"ringkv-cpu-{_digest([compiler, *_flags()])}"
 
 
 def _failure(folder: Path) -> Path:
@@ -101,11 +126,15 @@ def _remembered(folder: Path) -> str:
 
 
 def _flags() -> list[str]:
-    """at::vec selects its instructions by these macros, which must match torch's choice for this CPU."""
-    capability = torch.backends.cpu.get_cpu_capability()
+    """Return the flags for this processor."""
+    return [*flags("-march=native", torch.backends.cpu.get_cpu_capability()), *(WITHOUT_AMX if refuses_amx() else ())]
+
+
+def flags(instructions: str, capability: str) -> list[str]:
+    """Return the flags for some instructions. By the capability, in torch's words, at::vec selects its vectors."""
     vectors = f"-DCPU_CAPABILITY_{capability} -DCPU_CAPABILITY={capability}"
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    return [*BUILD.split(), *vectors.split(), abi, *(WITHOUT_AMX if refuses_amx() else ())]
+    return [*BUILD.format(instructions=instructions).split(), *vectors.split(), abi]
 
 
 def _digest(command: list[str]) -> str:
@@ -126,10 +155,10 @@ def header() -> str:
     return "\n".join(("#pragma once", "#include <cstdint>", "namespace ringkv {", *lines, "}", ""))
 
 
-def _build(command: list[str], failure: Path, into: Path) -> None:
+def _build(command: list[str], failure: Path, into: Path, on_build: OnBuild) -> None:
     """Compile and link the library in the folder `into`; a compiler's error is also written to `failure`."""
     try:
-        _compile(command, into)
+        compile_library(command, into, on_build)
     except Killed:
         raise
     except RuntimeError as error:
@@ -138,20 +167,24 @@ def _build(command: list[str], failure: Path, into: Path) -> None:
         raise
 
 
-def _compile(command: list[str], into: Path) -> None:
+def compile_library(command: list[str], into: Path, on_build: OnBuild) -> None:
+    """Compile and link the library in the folder `into`, beside which scratch files are left."""
     torch_folder, scratch = Path(torch.__file__).parent, str(into.parent)
+    sources = sorted(SOURCES.glob("*.cpp"))
+    on_build(0, len(sources))
     (into.parent / "constants.h").write_text(header(), encoding="utf-8")
     # torch.utils.cpp_extension has these paths too; it imports setuptools, and CUDA builds of it log a warning.
     include = [f"-I{scratch}", *(f"-I{torch_folder / 'include' / path}" for path in (".", "torch/csrc/api/include"))]
     headers = shutil.copy(SOURCES / PRECOMPILED, scratch)  # the compiler looks for the compiled ones beside this file
     _run([*command, *include, "-x", "c++-header", headers, "-o", f"{headers}.gch"], scratch)
     compile_source = [*command, *include, "-include", headers, "-c"]
-    objects = {source: f"{scratch}/{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
+    objects = {source: f"{scratch}/{source.stem}.o" for source in sources}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         commands = ([*compile_source, str(source), "-o", target] for source, target in objects.items())
-        list(pool.map(_run, commands, repeat(scratch)))
-    torch_lib = torch_folder / "lib"
-    link = [f"-L{torch_lib}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_lib}"]
+        for done, _ in enumerate(pool.map(_run, commands, repeat(scratch)), 1):
+            on_build(done, len(sources))
+    # No path to torch's libraries: they are in this process before this one is loaded.
+    link = [f"-L{torch_folder / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"]
     _run([*command, *objects.values(), "-o", str(into / LIBRARY), "-shared", *link], scratch)
 
 

@@ -29,6 +29,7 @@ from ringkv.llm.result import Result, Stream
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 from ringkv.models.config import load_config
+from ringkv.plan.check_options import check_options
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
@@ -79,6 +80,7 @@ class LLM:
 
     def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress | None = None, **choices: Any) -> None:
         options = _options(choices)
+        check_options(options)
         self.model = str(model)
         with nullcontext(on_progress) if on_progress else show_progress() as report:
             folder = locate(str(model), report)

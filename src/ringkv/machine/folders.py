@@ -7,7 +7,8 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SPARE = 16 << 20  # bytes; less free space is a full disk
@@ -30,6 +31,17 @@ def make(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the path of a new file, which replaces the file at `path` at once when the block ends without an error."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield new
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def remove(folder: Path) -> str | None:

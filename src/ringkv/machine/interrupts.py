@@ -8,29 +8,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class InterruptFlag:
-    """True once Ctrl-C was pressed."""
-
-    def __init__(self) -> None:
-        self.pressed = False
-
-    def __bool__(self) -> bool:
-        return self.pressed
-
-
 @contextmanager
-def defer_interrupts() -> Iterator[InterruptFlag]:
-    """Set the flag at a first Ctrl-C, so that no engine step is interrupted; a second raises KeyboardInterrupt."""
-    flag = InterruptFlag()
+def defer_interrupts() -> Iterator[list[int]]:
+    """Yield a list that a first Ctrl-C is put in, so that no engine step is interrupted; a second raises."""
+    pressed: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if flag.pressed:
+        if pressed:
             raise KeyboardInterrupt
-        flag.pressed = True
+        pressed.append(number)
 
     previous = signal.signal(signal.SIGINT, handle)
     try:
-        yield flag
+        yield pressed
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -45,9 +35,9 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with defer_interrupts() as flag:
+    with defer_interrupts() as pressed:
         yield
-    if flag:
+    if pressed:
         signal.raise_signal(signal.SIGINT)
 
 

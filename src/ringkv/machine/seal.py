@@ -16,12 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ringkv.machine.folders import replacing
+
 SEAL, STAMP = "seal.json", "stamp.json"
 
 
 def seal(folder: Path) -> None:
     """Write the sizes and digests of a folder's files. Call it before the folder gets its final name."""
-    files = {path.name: _measure(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL}
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL]
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in paths}
     (folder / SEAL).write_text(json.dumps(files, indent=1) + "\n", encoding="ascii")
 
 
@@ -40,10 +43,6 @@ def _fault(path: Path, want: dict[str, str | int]) -> str | None:
     if (size := path.stat().st_size) != want["bytes"]:
         return f"{path.name} has {size:,} bytes instead of {want['bytes']:,}"
     return None if digest(path) == want["sha256"] else f"{path.name} has changed bytes (its sha256 differs)"
-
-
-def _measure(path: Path) -> dict[str, str | int]:
-    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def digest(path: Path) -> str:
@@ -74,9 +73,8 @@ def changed(folder: Path, on_verify: Callable[[], object]) -> str | None:
 
 
 def _write(folder: Path, stamps: dict[str, list[int]]) -> None:
-    part = folder / f".{STAMP}.{os.getpid()}"
-    part.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
-    part.replace(folder / STAMP)
+    with replacing(folder / STAMP) as new:
+        new.write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
 
 
 def _written(folder: Path) -> Any:

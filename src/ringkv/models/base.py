@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, Self
 
 from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_formats, places
 from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
-from ringkv.models.altup import Streams
+from ringkv.models.gemma_layers import PerLayerInputs, Streams
 from ringkv.models.layer import Attention, Layer, Norm
 from ringkv.models.online import NONE, OnlineRotations, rotating
-from ringkv.models.per_layer_inputs import PerLayerInputs
 from ringkv.models.ranks import check_ranks, has_latents
 from ringkv.models.weights import CheckpointTensor, Declared, Weight, vector
 

@@ -13,13 +13,18 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.kernels.collective import all_gather, all_reduce
 from ringkv.kernels.formats import rows_of
 from ringkv.kernels.linear import linear
-from ringkv.models.altup import AltUpLayer
-from ringkv.models.altup_blocks import altup_transform, narrowed, widened
 from ringkv.models.base import CachePlace, ModelConfig
 from ringkv.models.blocks import Attend, NamedWeights, transform
+from ringkv.models.gemma_blocks import (
+    Embedded,
+    altup_transform,
+    narrowed,
+    per_layer_input_transform,
+    per_layer_inputs,
+    widened,
+)
+from ringkv.models.gemma_layers import AltUpLayer, PerLayerInputLayer
 from ringkv.models.layer import Layer
-from ringkv.models.per_layer_input_blocks import Embedded, per_layer_input_transform, per_layer_inputs
-from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.rotary import Rotation, frequencies, rotate, rotation
 
 

@@ -17,11 +17,10 @@ from ringkv.models.config import ModelConfig
 from ringkv.plan.checks import choice
 from ringkv.plan.complete import complete
 from ringkv.plan.engine_footprint import Place, needs, refuse_small_store
-from ringkv.plan.kv_settings import OF_PAGES, SelectionSettings, settings_of
+from ringkv.plan.kv_settings import OF_PAGES, SELECTION
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.units import show_bytes
 
-SELECTION = tuple(settings_of(SelectionSettings))
 OF_BUDGETS = ("kv_budget", "kv_compression")
 
 LASTING: Mapping[str, Any] = {"kv_select": "kvzip", "kv_heads": "global"}

@@ -7,7 +7,6 @@ A score is of a part of the text, a layer and a head.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ringkv.base.errors import BadWeights, InvalidRequest
 from ringkv.base.json_file import read_object
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import Progress
+from ringkv.machine.folders import replacing
 from ringkv.models.config import ModelConfig
 from ringkv.plan.options import Options
 from ringkv.weights.files import stamps
@@ -53,9 +53,8 @@ class HeadProfile:
 
     def write(self, path: Path) -> None:
         """Replace the file at once, so that an interruption leaves the old one. Raises OSError."""
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        new.write_text(json.dumps(vars(self)) + "\n", encoding="ascii")
-        new.replace(path)
+        with replacing(path) as new:
+            new.write_text(json.dumps(vars(self)) + "\n", encoding="ascii")
 
 
 def read(path: Path) -> HeadProfile:

@@ -1,34 +1,33 @@
-"""The settings of a request's cache. Each is declared once, as a field of a dataclass here.
+"""The settings of a request's cache. Each is declared once, as a row of a table here.
 
 Python options, command line flags, fields of HTTP requests and the table of docs/policies.md are made from them:
 
     LLM(kv_window=16)     ringkv serve --kv-window 16     {"prompt": "...", "kv_window": 16}
 
-`AtStart` has the settings of an engine's default, `PerRequest` those of one request. None leaves a setting unset.
+None leaves a setting unset.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ringkv.base.cache_spec import SKIPPED, PlaneFormat
+from ringkv.base.cache_spec import SKIPPED
 from ringkv.base.checks import check, one_of
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.kv import POLICIES, HeadBudgets, KVChoice, TurnMode
-from ringkv.base.selectors import SELECTORS, Pooling, Selector, parameters
+from ringkv.base.kv import POLICIES, KVChoice
+from ringkv.base.selectors import SELECTORS, Selector, parameters
 from ringkv.plan.units import parse_share
 
 DEFAULT_BUDGET = 2048  # entries
-Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Setting:
     """kind: int, float (a share or a number of entries), str (a name), bool, or tuple (spans of tokens).
 
-    field: the field of `KVChoice` that it sets, or the parameter of selectors; None for a setting that the planner
-    converts. unit: the metavar on the command line. help: one sentence without its full stop and its default. flags:
-    the command line flags, if they are not the name with dashes. fallback: the default, if `KVChoice` has none.
+    field: the field of `KVChoice` that it sets, or the parameter of selectors; None for a setting of engines, which the
+    planner converts. unit: the metavar on the command line. help: one sentence without its full stop and its default.
+    flags: the command line flags, if they are not the name with dashes. fallback: the default, if `KVChoice` has none.
     """
 
     field: str | None
@@ -63,7 +62,7 @@ class Setting:
         return f"{self.help}; {self.default} by default." if self.default else f"{self.help}."
 
 
-def _spans(value: Any) -> Spans:
+def _spans(value: Any) -> tuple[tuple[int, int], ...]:
     return tuple((first, stop) for first, stop in value)
 
 
@@ -82,184 +81,90 @@ _SHOWN: Mapping[type, Callable[[Any], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class BudgetSettings:
-    kv_policy: Annotated[
-        str | None,
-        Setting(
-            "policy",
-            str,
-            "NAME",
-            f"What is kept: {_one_of(POLICIES)}; at start also auto, which evicts only if memory is short",
-        ),
-    ] = None
-    kv_budget: Annotated[
-        int | None,
-        Setting(
-            "budget",
-            int,
-            "ENTRIES",
-            "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
-            fallback=f"{DEFAULT_BUDGET} (512 for demo)",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class CompressionSettings:
-    kv_compression: Annotated[
-        str | float | None,
-        Setting(None, str, "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x", fallback=""),
-    ] = None
-
-
-@dataclass(frozen=True)
-class FormatSettings:
-    kv_format: Annotated[
-        PlaneFormat | None,
-        Setting(
-            None,
-            str,
-            "FORMAT",
-            "How slots store keys and values: plain is the engine's dtype, int8 takes half of 16 bits, int4 and "
-            "zipcache about a quarter",
-            fallback="plain",
-        ),
-    ] = None
-    kv_format_skip: Annotated[
-        int | None,
-        Setting(
-            None,
-            int,
-            "LAYERS",
-            "Layers at each end of the model whose slots stay plain",
-            fallback=f"{SKIPPED['int4']} below 8 bits, else {SKIPPED['plain']}",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class PageSettings:
-    kv_page: Annotated[
-        int | None, Setting(None, int, "ENTRIES", "Entries of a page that arkvale reads: 32 or 16", fallback="32")
-    ] = None
-    kv_tier: Annotated[
-        str | None,
-        Setting(
-            None,
-            str,
-            "WHERE",
-            "Where arkvale keeps all entries: memory (of a GPU's host, pinned), or a directory of a local disk",
-            fallback="the device's memory",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class ProfileSettings:
-    kv_profile: Annotated[
-        str | None,
-        Setting(None, str, "FILE", "File of ringkv profile", fallback="beside the model's weights"),
-    ] = None
-
-
-@dataclass(frozen=True)
-class SlotSettings(PageSettings, FormatSettings):
-    """The settings of how slots store keys and values, beside those of the choice."""
-
-
-@dataclass(frozen=True)
-class SelectionSettings:
-    kv_sinks: Annotated[int | None, Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted")] = None
-    kv_recent: Annotated[
-        str | float | None,
-        Setting("recent", float, "SHARE", "Newest tokens to keep: a count, or a share of the budget"),
-    ] = None
-    kv_window: Annotated[int | None, Setting("window", int, "TOKENS", "Last prompt tokens, whose queries vote")] = None
-    kv_kernel: Annotated[
-        int | None, Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number")
-    ] = None
-    kv_pooling: Annotated[Pooling | None, Setting("pooling", str, "NAME", "How votes are pooled: max or avg")] = None
-    kv_select: Annotated[str | None, Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}")] = None
-    kv_heads: Annotated[
-        HeadBudgets | None,
-        Setting(
-            "heads",
-            str,
-            "NAME",
-            "Selected tokens of each head: equal, global (heads share those of all layers) or profile (as ringkv "
-            "profile has measured)",
-        ),
-    ] = None
-    kv_review: Annotated[
-        int | None,
-        Setting("review", int, "TOKENS", "Entries that scissorhands evicts at once"),
-    ] = None
-    kv_elastic: Annotated[
-        bool | None,
-        Setting(
-            "elastic",
-            bool,
-            "",
-            "Lend a short prompt's unused entries to the ring; the paper does not",
-            flags="--kv-elastic/--kv-paper-layout",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class ProtectionSettings:
-    kv_protect: Annotated[
-        Spans | None,
-        Setting(
-            "protect",
-            tuple,
-            "TOKENS",
-            "Spans of prompt tokens that are never evicted, [[first, one past the last], ...]",
-            fallback="a chat's system message, if it takes at most half of the selected entries",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class TurnSettings:
-    kv_turns: Annotated[
-        TurnMode | None,
-        Setting(
-            "turns",
-            str,
-            "NAME",
-            "A conversation's next turn: reread selects again from all of it, continue from what was kept",
-        ),
-    ] = None
-
-
-# Fields are in the order of the bases from last to first. Labels of evaluations follow the order of `PerRequest`.
-@dataclass(frozen=True)
-class AtStart(TurnSettings, SelectionSettings, ProfileSettings, SlotSettings, CompressionSettings, BudgetSettings):
-    """The settings of an engine's default."""
-
-
-@dataclass(frozen=True)
-class PerRequest(TurnSettings, ProtectionSettings, SelectionSettings, BudgetSettings):
-    """The settings of one request."""
-
-
-def settings_of(kind: Any) -> dict[str, Setting]:
-    """Settings that a dataclass declares, by name."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {one.name: setting for one in fields(kind) if (setting := setting_of(hints[one.name]))}
-
-
-def setting_of(hint: Any) -> Setting | None:
-    """The setting that a field's annotation declares; None if it declares none."""
-    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Setting)), None)
-
-
-AT_START: Mapping[str, Setting] = settings_of(AtStart)
-PER_REQUEST: Mapping[str, Setting] = settings_of(PerRequest)
-OF_PAGES = tuple(settings_of(PageSettings))
+SETTINGS: Mapping[str, Setting] = {
+    "kv_policy": Setting(
+        "policy",
+        str,
+        "NAME",
+        f"What is kept: {_one_of(POLICIES)}; at start also auto, which evicts only if memory is short",
+    ),
+    "kv_budget": Setting(
+        "budget",
+        int,
+        "ENTRIES",
+        "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
+        fallback=str(DEFAULT_BUDGET),
+    ),
+    "kv_compression": Setting(
+        None, str, "RATIO", "Instead of a budget: the longest prompt divided by this, such as 4x", fallback=""
+    ),
+    "kv_format": Setting(
+        None,
+        str,
+        "FORMAT",
+        "How slots store keys and values: plain is the engine's dtype, int8 takes half of 16 bits, int4 and zipcache "
+        "about a quarter",
+        fallback="plain",
+    ),
+    "kv_format_skip": Setting(
+        None,
+        int,
+        "LAYERS",
+        "Layers at each end of the model whose slots stay plain",
+        fallback=f"{SKIPPED['int4']} below 8 bits, else {SKIPPED['plain']}",
+    ),
+    "kv_page": Setting(None, int, "ENTRIES", "Entries of a page that arkvale reads: 32 or 16", fallback="32"),
+    "kv_tier": Setting(
+        None,
+        str,
+        "WHERE",
+        "Where arkvale keeps all entries: memory (of a GPU's host, pinned), or a directory of a local disk",
+        fallback="the device's memory",
+    ),
+    "kv_profile": Setting(None, str, "FILE", "File of ringkv profile", fallback="beside the model's weights"),
+    "kv_sinks": Setting("sinks", int, "TOKENS", "Leading tokens that are never evicted"),
+    "kv_recent": Setting("recent", float, "SHARE", "Newest tokens to keep: a count, or a share of the budget"),
+    "kv_window": Setting("window", int, "TOKENS", "Last prompt tokens, whose queries vote"),
+    "kv_kernel": Setting("kernel", int, "TOKENS", "Width over which votes are pooled, an odd number"),
+    "kv_pooling": Setting("pooling", str, "NAME", "How votes are pooled: max or avg"),
+    "kv_select": Setting("select", str, "NAME", f"Selection method: {_one_of(SELECTORS)}"),
+    "kv_heads": Setting(
+        "heads",
+        str,
+        "NAME",
+        "Selected tokens of each head: equal, global (heads share those of all layers) or profile (as ringkv profile "
+        "has measured)",
+    ),
+    "kv_review": Setting("review", int, "TOKENS", "Entries that scissorhands evicts at once"),
+    "kv_elastic": Setting(
+        "elastic",
+        bool,
+        "",
+        "Lend a short prompt's unused entries to the ring; the paper does not",
+        flags="--kv-elastic/--kv-paper-layout",
+    ),
+    "kv_protect": Setting(
+        "protect",
+        tuple,
+        "TOKENS",
+        "Spans of prompt tokens that are never evicted, [[first, one past the last], ...]",
+        fallback="a chat's system message, if it takes at most half of the selected entries",
+    ),
+    "kv_turns": Setting(
+        "turns",
+        str,
+        "NAME",
+        "A conversation's next turn: reread selects again from all of it, continue from what was kept",
+    ),
+}
+AT_START = {name: setting for name, setting in SETTINGS.items() if name != "kv_protect"}
+"""The settings of an engine's default. `plan.options.Options` has a field for each."""
+PER_REQUEST = {name: setting for name, setting in SETTINGS.items() if setting.field is not None}
+"""The settings of one request. Labels of evaluations follow their order."""
+OF_PAGES = ("kv_page", "kv_tier")
 """Settings that only slots in pages have."""
+SELECTION = tuple(name for name in PER_REQUEST if name not in ("kv_policy", "kv_budget", "kv_protect", "kv_turns"))
+"""Settings of what is kept within a budget."""
 
 
 def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:

@@ -3,16 +3,18 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.config import Activations, DType, Weights
+from ringkv.base.kv import HeadBudgets, TurnMode
 from ringkv.base.ranks import AttentionParallel
-from ringkv.plan.kv_settings import AtStart
+from ringkv.base.selectors import Pooling
 
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Options(AtStart):
-    """The cache's settings are those of `AtStart`; `EngineConfig` documents the others.
+class Options:
+    """The cache's settings are those of `kv_settings.AT_START`; `EngineConfig` documents the others.
 
     kv_compression: replaces `kv_budget`. With "4x" or 4, the budget is a quarter of the longest prompt.
     kv_recent: "25%" or 0.25 of the budget, or a number of entries. prompt_tokens: longest prompt.
@@ -32,6 +34,24 @@ class Options(AtStart):
     to a multiple of the ranks.
     """
 
+    kv_policy: str | None = None
+    kv_budget: int | None = None
+    kv_compression: str | float | None = None
+    kv_format: PlaneFormat | None = None
+    kv_format_skip: int | None = None
+    kv_page: int | None = None
+    kv_tier: str | None = None
+    kv_profile: str | None = None
+    kv_sinks: int | None = None
+    kv_recent: str | float | None = None
+    kv_window: int | None = None
+    kv_kernel: int | None = None
+    kv_pooling: Pooling | None = None
+    kv_select: str | None = None
+    kv_heads: HeadBudgets | None = None
+    kv_review: int | None = None
+    kv_elastic: bool | None = None
+    kv_turns: TurnMode | None = None
     prefix_store: str | int | None = None
     slots: int | None = None
     prompt_tokens: int | None = None
@@ -54,6 +74,11 @@ class Options(AtStart):
     master_addr: str | None = None
     master_port: int | None = None
     attention_parallel: AttentionParallel | None = None
+
+    @property
+    def compiling_behind(self) -> "Options":
+        """These options for a command that answers before its graphs are compiled, unless its user has decided."""
+        return replace(self, graphs="background") if self.graphs in (None, "auto") else self
 
     def filled(self, **defaults: Any) -> "Options":
         """Return the options with these where they are open."""

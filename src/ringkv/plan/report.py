@@ -29,7 +29,6 @@ from ringkv.plan.footprint import (
     weight_bytes,
     window_bytes,
 )
-from ringkv.plan.kv_settings import SlotSettings
 from ringkv.plan.options import Options
 from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, in_chunks, prefill_workspace
 from ringkv.plan.rank_costs import DividedSlots, ExpertCosts, RankMachine, divided_slots, expert_costs
@@ -233,7 +232,7 @@ def report(shape: Shape, request: PlanRequest) -> Report:
 
 def _full(shape: Shape, request: PlanRequest, kv: KVChoice, sizes: PlanSizes) -> PlannedCache:
     """Return the cache of a server that keeps every token."""
-    settings = SlotSettings(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
+    settings = Options(kv_format=request.kv_format, kv_format_skip=request.kv_format_skip)
     kv = replace(kv, policy="full", heads="equal")
     slots = slot_format(shape, settings, kv, Start(ranks=sizes.tensor_parallel))
     return PlannedCache("full", shape.with_slots(slots), sizes.tokens, sizes.tokens, _staged(shape, kv, sizes, None))

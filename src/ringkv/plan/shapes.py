@@ -26,6 +26,10 @@ ENDINGS = re.compile(
 PUBLISHERS = re.compile("^(?:deepseek-ai|google|ibm-granite|meta-llama|microsoft|mistralai|openai|qwen|zai-org)_")
 """Organisations that some names of files begin with."""
 
+NUMBERS = re.compile(r"\d+")
+SIZE = re.compile(r"-e?\d+(?:\.\d+)?(?:x\d+)?b(?:-.*)?$")
+"""The end of a name that tells models of a family apart: -8b, -e2b, -8x7b or -30b-a3b."""
+
 
 @dataclass(frozen=True)
 class ExpertShape:
@@ -128,19 +132,30 @@ def names() -> tuple[str, ...]:
 def known(name: str) -> Shape:
     """Return a shape of the catalogue by its name, a hub id or the name of a GGUF file.
 
-    Raises `UnknownModel` with the nearest name and all names.
+    Raises `UnknownModel` with the name that was probably meant, the sizes of its family, or all families.
     """
     if (entry := entry_of(name)) is None:
-        near = get_close_matches(plain_name(name), names(), n=1)
-        guess = f"did you mean {near[0]}? Otherwise give" if near else "give"
-        raise UnknownModel(
-            f"no model is known as {name!r}; {guess} a directory with config.json, a GGUF file, or one of "
-            f"{', '.join(names())}"
-        )
+        raise UnknownModel(f"no model is known as {name!r}; {_instead(plain_name(name))}")
     fields = dict(configurations()[entry])
     native = fields.pop("native", "bfloat16")
     del fields["hub"]
     return Shape.of(parse_config(fields), entry, native)
+
+
+def _instead(name: str) -> str:
+    """Return what to give instead of a plain name. Another number is another model, and no slip of the pen."""
+    near = get_close_matches(name, names(), n=len(names()))
+    if meant := next((each for each in near if NUMBERS.findall(each) == NUMBERS.findall(name)), None):
+        return f"did you mean {meant}? Otherwise give a directory with config.json, or a GGUF file"
+    sizes: dict[str, list[str]] = {}
+    for each in names():
+        sizes.setdefault(SIZE.sub("", each), []).append(each)
+    family = SIZE.sub("", name)
+    if family in sizes:
+        return f"of {family} there are {', '.join(sizes[family])}; of others give a directory with config.json"
+    of_family = f"{family} is not supported, or its sizes are not known; " if family else ""
+    known = ", ".join(f"{each} ({len(sizes[each])})" if len(sizes[each]) > 1 else sizes[each][0] for each in sizes)
+    return f"{of_family}give a directory with config.json, a GGUF file, or a model of these families: {known}"
 
 
 def entry_of(name: str) -> str | None:

@@ -17,12 +17,13 @@ from ringkv.base.page_counts import resident_pages
 from ringkv.base.wanted import Caches, Start, of_engine
 from ringkv.models.slot_formats import check_sizes
 from ringkv.plan.checks import at_least, choice
-from ringkv.plan.kv_settings import OF_PAGES, SlotSettings
+from ringkv.plan.kv_settings import OF_PAGES
+from ringkv.plan.options import Options
 
 IN_MEMORY = (None, IN_HOST_MEMORY)  # values of `kv_tier` that are no directory
 
 
-def slot_format(model: Caches, settings: SlotSettings, kv: KVChoice, start: Start) -> SlotFormat:
+def slot_format(model: Caches, settings: Options, kv: KVChoice, start: Start) -> SlotFormat:
     """Return the format for a default choice: an encoding times a reading, parsed from the settings here alone.
 
     Raises `InvalidRequest`, naming what the model or the engine cannot have.
@@ -36,7 +37,7 @@ def slot_format(model: Caches, settings: SlotSettings, kv: KVChoice, start: Star
     return slots
 
 
-def _reading(settings: SlotSettings, kv: KVChoice) -> Reading:
+def _reading(settings: Options, kv: KVChoice) -> Reading:
     if kv.reads_pages:
         return _pages(settings)
     return "ragged" if kv.heads != "equal" else "everything"
@@ -50,7 +51,7 @@ def with_residents(slots: SlotFormat, tier: str | None, device: str, kv: KVChoic
     return slots._replace(reading=slots.pages._replace(resident=resident))
 
 
-def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
+def _check_pages_are_read(settings: Options, kv: KVChoice) -> None:
     """Raise InvalidRequest for a setting of pages if nothing reads them."""
     for name in OF_PAGES:
         value = getattr(settings, name)
@@ -61,7 +62,7 @@ def _check_pages_are_read(settings: SlotSettings, kv: KVChoice) -> None:
             )
 
 
-def _pages(settings: SlotSettings) -> PageFormat:
+def _pages(settings: Options) -> PageFormat:
     size = PAGES[0] if settings.kv_page is None else settings.kv_page
     if size not in PAGES:
         raise InvalidRequest(f"kv_page is {size}; it must be one of {', '.join(map(str, PAGES))}", "kv_page")

@@ -29,7 +29,7 @@ def rotated_layer(layer: Layer, weights: Weights, residual: Orthogonal) -> dict[
         rotated[block] = residual.rotated(rotated[block] * gains)
     _rotate_values(layer, rotated)
     for block, change in (("output", _after_heads), ("down", _after_gates)):
-        rotated[block] = _on_outputs(residual, change(layer, rotated[block]))
+        rotated[block] = residual.rotated(change(layer, rotated[block]).T).T
         if f"{block}_bias" in rotated:
             rotated[f"{block}_bias"] = residual.rotated(rotated[f"{block}_bias"])
     return rotated
@@ -65,7 +65,3 @@ def _after_gates(layer: Layer, down: Tensor) -> Tensor:
     """Rotate the inputs of the down projection."""
     assert isinstance(layer.feed_forward, FeedForward)
     return mixed(down, layer.feed_forward.rotated)
-
-
-def _on_outputs(rotation: Orthogonal, matrix: Tensor) -> Tensor:
-    return rotation.rotated(matrix.T).T

@@ -7,9 +7,8 @@ Files are renamed when they are complete.
 """
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.json_file import read_object
+from ringkv.machine.folders import replacing
 
 JOB, HIDDEN = "job.json", "hidden.safetensors"
 AFTER = "after"  # number of the part that the hidden states come from
@@ -36,7 +36,8 @@ class Parts:
         if not path.is_file() or read_object(path) != job:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            _written(path, lambda to: to.write_text(json.dumps(job), encoding="utf-8"))
+            with replacing(path) as new:
+                new.write_text(json.dumps(job), encoding="utf-8")
 
     def path(self, part: int) -> Path:
         return self.folder / f"part-{part:05}.safetensors"
@@ -49,11 +50,13 @@ class Parts:
         return part
 
     def write(self, part: int, tensors: Mapping[str, Tensor]) -> None:
-        _written(self.path(part), lambda to: save_file(dict(tensors), to))
+        with replacing(self.path(part)) as new:
+            save_file(dict(tensors), new)
 
     def write_hidden(self, part: int, hidden: Tensor) -> None:
         """Write the hidden states after the layer of this part."""
-        _written(self.folder / HIDDEN, lambda to: save_file({HIDDEN: hidden}, to, {AFTER: str(part)}))
+        with replacing(self.folder / HIDDEN) as new:
+            save_file({HIDDEN: hidden}, new, {AFTER: str(part)})
 
     def read_hidden(self) -> tuple[int, Tensor] | None:
         """Return the hidden states that were written last, after the number of their part; None if there are none."""
@@ -71,9 +74,3 @@ class Parts:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
-
-
-def _written(path: Path, write: Callable[[Path], object]) -> None:
-    partial = path.with_name(f"{path.name}.new")
-    write(partial)
-    os.replace(partial, path)

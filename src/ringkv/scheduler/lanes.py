@@ -8,7 +8,7 @@ from bisect import insort
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from operator import attrgetter
 
 from ringkv.base.engine import Limits, lane_entries
 from ringkv.scheduler.job import PendingPrompt
@@ -110,11 +110,7 @@ class FreeSlots:
         self._taken[slot % self._ranks] -= 1
 
 
-class FreeRun(NamedTuple):
-    """Entries first .. stop-1."""
-
-    first: int
-    stop: int
+_start = attrgetter("start")
 
 
 class Space:
@@ -125,7 +121,7 @@ class Space:
 
     def __init__(self, entries: int, longest: int) -> None:
         self._entries, self._longest = entries, longest
-        self._free = [FreeRun(0, entries)] if entries else []
+        self._free = [range(entries)] if entries else []
 
     def is_short(self, count: int) -> bool:
         return count <= self._entries - self._longest
@@ -138,24 +134,24 @@ class Space:
         """Take so many entries in a row, which must be free, and return the first."""
         fits = self._fitting(count, beside)
         run = fits[-1] if self.is_short(count) else fits[0]
-        first = run.stop - count if self.is_short(count) else run.first
+        first = run.stop - count if self.is_short(count) else run.start
         self._free.remove(run)
-        for rest in (FreeRun(run.first, first), FreeRun(first + count, run.stop)):
-            if rest.first < rest.stop:
-                insort(self._free, rest)
+        for rest in (range(run.start, first), range(first + count, run.stop)):
+            if rest:
+                insort(self._free, rest, key=_start)
         return first
 
-    def _fitting(self, count: int, beside: bool) -> list[FreeRun]:
+    def _fitting(self, count: int, beside: bool) -> list[range]:
         least = self._longest if beside else 0
-        return [run for run in self._free if run.stop - max(run.first, least) >= count]
+        return [run for run in self._free if run.stop - max(run.start, least) >= count]
 
     def give(self, first: int, count: int) -> None:
         """Free entries that were taken."""
-        run = FreeRun(first, first + count)
-        for other in [free for free in self._free if free.stop == run.first or free.first == run.stop]:
+        run = range(first, first + count)
+        for other in [free for free in self._free if free.stop == run.start or free.start == run.stop]:
             self._free.remove(other)
-            run = FreeRun(min(run.first, other.first), max(run.stop, other.stop))
-        insort(self._free, run)
+            run = range(min(run.start, other.start), max(run.stop, other.stop))
+        insort(self._free, run, key=_start)
 
     def with_free(self, taken: Iterable[range]) -> "Space":
         """Return a copy in which these entries are free too."""

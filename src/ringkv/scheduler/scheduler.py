@@ -3,12 +3,13 @@
     submit -> waiting -> prefilling (a slot and a staging lane are reserved) -> running (in its slot) -> last event
 
 - Requests take slots and lanes in the order of `WaitingPrompts`: priority, the owner's share, submission. A request
-  that is held, because its grammar is still being compiled, is skipped and keeps its place.
+  that is held, because its grammar is still being compiled, is skipped and keeps its place. A prefilled prompt whose
+  requests wait for slots keeps its lane, and its place in this order.
 - A prompt that gets a lane begins with its cached tokens and is prefilled from there. If a prompt that begins alike is
   being prefilled, it waits until it can take their common blocks from the prefix store.
 - Requests that are submitted together have one prompt and share its prefill; with a prefix store also later requests
   with the same prompt. If the prompt is longer than its lane, only those with one choice do. The prompt keeps its lane
-  until all who wait have a slot. They get slots before prompts of any owner that still wait for a lane.
+  until all who wait have a slot.
 - What happens between two tokens of a running request is bounded: by `Limits.max_step`, or twice a decode step if that
   is longer, if the engine packs chunks of several prompts into a pass; else to one chunk or insertion. If no request
   runs, passes and insertions follow each other directly.
@@ -22,7 +23,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from ringkv.base.engine import Cached, Limits, PrefillChunk, Run, Sampled
@@ -37,7 +38,7 @@ from ringkv.scheduler.costs import Work
 from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
 from ringkv.scheduler.pace import Pace
-from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts
+from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts, turn
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -161,11 +162,11 @@ class Scheduler:
         begin = self._reserve()
         if begin and not self._prefills:
             return begin
-        job = self._inserting or (self._shared[0].jobs[0] if self._shared else None)
-        self._insert_is_due = job is not None and bool(self._free_slots or job.slot is not None)
+        insertable = self._inserting.prompt if self._inserting else self._first_insertable()
+        self._insert_is_due = insertable is not None
         stalls = self._running and self._stalls
-        if job and self._insert_is_due and (not stalls or (not self._inserting and self._pace.may_insert(job.prompt))):
-            return self._insert(job)
+        if insertable is not None and (not stalls or (not self._inserting and self._pace.may_insert(insertable))):
+            return self._insert(self._inserting or insertable.jobs[0])
         waits = not self._prefills or stalls or (self._running and self._limits.rides)
         if not waits and (staged := self._stage(begin, feed=False)):
             return staged
@@ -235,9 +236,9 @@ class Scheduler:
     def _reserve(self) -> Begin | None:
         """Give waiting prompts a slot and a lane each, and return the Begin of a prompt that is new in its lane.
 
-        Slots for requests with a prefilled prompt are left free. A prompt that is in a lane already needs no other.
+        A prompt that is in a lane already needs no other.
         """
-        while len(self._free_slots) > self._slots_needed and (prompt := self._first_waiting()):
+        while self._free_slots and (prompt := self._first_waiting()):
             self._waiting.discard(prompt)
             prompt.alike.clear()
             if (twin := self._twin(prompt)) is not None:
@@ -252,24 +253,44 @@ class Scheduler:
     def _in_lanes(self) -> list[PendingPrompt]:
         return [*self._staged, *self._shared]
 
-    @property
-    def _slots_needed(self) -> int:
-        """How many requests whose prompt is in a lane have no slot reserved."""
-        return sum(job.slot is None for prompt in self._in_lanes for job in prompt.jobs)
+    def _slots_by_owner(self) -> Counter[str]:
+        """Return how many slots each owner has, or will have for requests whose prompt is in a lane."""
+        slots = Counter(job.request.owner for job in self._running.values())
+        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
+        return slots
+
+    def _has_slot(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> bool:
+        """Whether a slot is left for a waiting prompt, besides those of requests in lanes whose turn is before its."""
+        before = (other for other in self._in_lanes if self._turn(other, slots) < self._turn(prompt, slots))
+        return len(self._free_slots) > sum(job.slot is None for other in before for job in other.jobs)
+
+    def _turn(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> tuple[int, int, float, int]:
+        return turn(prompt, slots, self._shares)
 
     def _first_waiting(self) -> PendingPrompt | None:
         """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
         if not self._waiting:
             return None
-        slots = Counter(job.request.owner for job in self._running.values())  # by owner, that it has or will have
-        slots.update(job.request.owner for prompt in self._in_lanes for job in prompt.jobs)
+        slots = self._slots_by_owner()
         prompt = self._waiting.first(slots, self._shares, self._is_ready)
-        if prompt is None or self._twin(prompt) or self._lanes.take(prompt):
+        if prompt is None or not self._has_slot(prompt, slots):
+            return None
+        if self._twin(prompt) or self._lanes.take(prompt):
             return prompt
         if not self._lanes.has_room_for_short:
             return None
         short = self._waiting.first(slots, self._shares, self._lanes.has_room_beside)
-        return short if short and (self._twin(short) or self._lanes.take(short, beside=True)) else None
+        if short is None or not self._has_slot(short, slots):
+            return None
+        return short if self._twin(short) or self._lanes.take(short, beside=True) else None
+
+    def _first_insertable(self) -> PendingPrompt | None:
+        """Return the prefilled prompt whose turn it is; first of those with a reserved slot."""
+        reserved = [prompt for prompt in self._shared if prompt.jobs[0].slot is not None]
+        if not self._shared or not (reserved or self._free_slots):
+            return None
+        slots = self._slots_by_owner()
+        return min(reserved or self._shared, key=lambda prompt: self._turn(prompt, slots))
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""

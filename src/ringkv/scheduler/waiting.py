@@ -6,7 +6,7 @@ priority an owner with one request gets the next slot before one with 1,000, and
 of arrival. A lower priority number always comes first, however long the others wait.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from itertools import islice
 
@@ -72,12 +72,17 @@ class WaitingPrompts:
         lines = self._lines[min(self._lines)].values()
         return min(
             (prompt for line in lines for prompt in islice(filter(ready, line[:LOOK_AHEAD]), 1)),
-            key=lambda prompt: (slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival),
+            key=lambda prompt: turn(prompt, slots, shares),
             default=None,
         )
 
     def __bool__(self) -> bool:
         return bool(self._lines)
+
+
+def turn(prompt: PendingPrompt, slots: Mapping[str, int], shares: Shares) -> tuple[int, int, float, int]:
+    """Return what orders prompts: the lowest comes first. slots: as for `WaitingPrompts.first`."""
+    return prompt.priority, slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival
 
 
 def _arrival(prompt: PendingPrompt) -> int:
@@ -89,24 +94,21 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._when: dict[str, float] = {}
-        self._sorted: list[tuple[float, str]] = []
 
     def set(self, request_id: str, when: float) -> None:
         """Set a request's deadline; it had none."""
         assert request_id not in self._when
         self._when[request_id] = when
-        insort(self._sorted, (when, request_id))
 
     def drop(self, request_id: str) -> None:
         """Forget a request's deadline, if it has any."""
-        if (when := self._when.pop(request_id, None)) is not None:
-            del self._sorted[bisect_left(self._sorted, (when, request_id))]
+        self._when.pop(request_id, None)
 
     @property
     def first(self) -> float | None:
-        return self._sorted[0][0] if self._sorted else None
+        return min(self._when.values(), default=None)
 
     def due(self, now: float) -> list[str]:
         """Return the requests whose deadline is not after `now`, the earliest first."""
-        end = bisect_right(self._sorted, now, key=lambda deadline: deadline[0])
-        return [request_id for _, request_id in self._sorted[:end]]
+        due = [request_id for request_id, when in self._when.items() if when <= now]
+        return sorted(due, key=lambda request_id: (self._when[request_id], request_id))

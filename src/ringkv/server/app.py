@@ -89,7 +89,6 @@ def make_app(
 
 def _serving(model: LoadedModel, load: LoadOptions, metrics: Metrics) -> Serving:
     engine, limits = model.engine, model.engine.limits
-    model.tokenizer.token_lower_bound("")  # read the vocabulary now rather than in the first request
     model_metrics = metrics.of(model.names[0])
     return Serving(
         **vars(model),

@@ -1,12 +1,12 @@
 """Small files of a model directory: read with a clear error, written atomically."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from ringkv.base.errors import BadWeights
 from ringkv.base.json_file import read_object
+from ringkv.machine.folders import replacing
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -31,12 +31,8 @@ def check_size(path: Path, largest: int) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `path` by renaming, so that it is never incomplete."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

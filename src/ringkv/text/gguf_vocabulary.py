@@ -1,11 +1,12 @@
 """Vocabulary: a view of the tokenizer in a GGUF's metadata."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import msgspec
 from tokenizers import AddedToken
 
 from ringkv.base.errors import BadWeights
@@ -18,6 +19,7 @@ D = TypeVar("D")
 # A GGUF may omit add_bos_token; these tokenizers then add a beginning-of-sequence token.
 BEGINS_BY_DEFAULT = {"llama", "llama-bpe", "llama3", "llama-v3", "tekken", "gemma4"}
 
+FLAG: Any = bool | Literal[0, 1]  # some writers store a number
 LARGEST_WORK = 1 << 30  # sum of squared token lengths; every token is cut at every place to find its merges
 
 
@@ -41,16 +43,16 @@ class Vocabulary:
 
     @property
     def model(self) -> str:
-        return self._value("model", str, "none")
+        return self._get(".model", str, "none")
 
     @property
     def pre(self) -> str:
         """The name of the rule that splits text before merging; "" if the file has none."""
-        return self._value("pre", str, "")
+        return self._get(".pre", str, "")
 
     @cached_property
     def tokens(self) -> list[str]:
-        tokens = self._list("tokens", str)
+        tokens = self._get(".tokens", list[str], [])
         if not tokens:
             raise BadWeights(f"{self.name} has no tokenizer; put the model's tokenizer.json next to it")
         if sum(len(token) ** 2 for token in tokens) > LARGEST_WORK:
@@ -60,7 +62,7 @@ class Vocabulary:
 
     @cached_property
     def types(self) -> list[int]:
-        return self._per_token("token_type", int) or [TokenType.NORMAL] * len(self.tokens)
+        return self._per_token(".token_type", list[int]) or [TokenType.NORMAL] * len(self.tokens)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -79,15 +81,15 @@ class Vocabulary:
         return [AddedToken(self.tokens[id], special=id in special, normalized=False) for id in ids if self.tokens[id]]
 
     def merges(self) -> list[tuple[str, str]]:
-        pairs = (merge.partition(" ") for merge in self._list("merges", str))
+        pairs = (merge.partition(" ") for merge in self._get(".merges", list[str], []))
         return [(left, right) for left, _, right in pairs]
 
     def scores(self) -> list[float]:
-        return self._per_token("scores", float)
+        return self._per_token(".scores", list[float])
 
     def role_id(self, role: str) -> int | None:
         """Return the id of "bos", "eos", "eot", "eom", "unknown" or "padding", None if the file has none."""
-        id = self._value(f"{role}_token_id", int, -1)
+        id = self._get(f".{role}_token_id", int, -1)
         return id if 0 <= id < len(self.tokens) else None
 
     def role(self, role: str) -> str | None:
@@ -96,61 +98,45 @@ class Vocabulary:
     def adds(self, role: str) -> bool:
         """Return whether the tokenizer adds "bos" or "eos" to a text."""
         default = role == "bos" and (self.model in BEGINS_BY_DEFAULT or self.pre in BEGINS_BY_DEFAULT)
-        return self._flag(f"add_{role}_token", default) and self.role_id(role) is not None
+        return self._flag(f".add_{role}_token", default) and self.role_id(role) is not None
 
     def adds_space(self) -> bool:
         """Return whether the tokenizer adds a space before a text, as SentencePiece does."""
-        return self._flag("add_space_prefix", True)
+        return self._flag(".add_space_prefix", True)
 
     def chat_templates(self) -> str | list[dict[str, str]] | None:
         """Return the template, or the named templates if there are several, in the format of tokenizer_config.json."""
-        default = self._typed("tokenizer.chat_template", str, None)
-        names = self._typed_list("tokenizer.chat_templates", str)
-        named = {name: self._typed(f"tokenizer.chat_template.{name}", str, None) for name in names}
+        default = self._get("tokenizer.chat_template", str, None)
+        names = self._get("tokenizer.chat_templates", list[str], [])
+        named = {name: self._get(f"tokenizer.chat_template.{name}", str, None) for name in names}
         if not named:
             return default
         templates = {"default": default, **named}
         return [{"name": name, "template": template} for name, template in templates.items() if template]
 
     def _flag(self, key: str, default: bool) -> bool:
-        """Return true or false, which some writers store as the number 1 or 0."""
-        value = self.metadata.get(f"tokenizer.ggml.{key}")
-        return bool(value) if type(value) is int and value in (0, 1) else self._value(key, bool, default)
+        return bool(self._get(key, FLAG, default))
 
-    def _value(self, key: str, type_: type[T], default: T) -> T:
-        return self._typed(f"tokenizer.ggml.{key}", type_, default)
-
-    def _list(self, key: str, type_: type[T]) -> list[T]:
-        return self._typed_list(f"tokenizer.ggml.{key}", type_)
-
-    def _per_token(self, key: str, type_: type[T]) -> list[T]:
+    def _per_token(self, key: str, values: type[list[T]]) -> list[T]:
         """Return a list with one value for each token; empty if the file has none."""
-        values = self._list(key, type_)
-        if values and len(values) != len(self.tokens):
+        given = self._get(key, values, [])
+        if given and len(given) != len(self.tokens):
             raise BadWeights(
-                f"{self.name} has {len(values):,} values of tokenizer.ggml.{key} for {len(self.tokens):,} tokens; "
+                f"{self.name} has {len(given):,} values of tokenizer.ggml{key} for {len(self.tokens):,} tokens; "
                 "download it again"
             )
-        return values
+        return given
 
-    def _typed(self, key: str, type_: type[T], default: D) -> T | D:
-        value = self.metadata.get(key)
-        if value is None:
+    def _get(self, key: str, kind: type[T], default: D) -> T | D:
+        """Return a value of this type. A key that begins with a dot is one of tokenizer.ggml."""
+        key = f"tokenizer.ggml{key}" if key.startswith(".") else key
+        if (value := self.metadata.get(key)) is None:
             return default
-        if type(value) is not type_:
-            raise BadWeights(f"{self.name} has {key} {shown(value)}, a {type_.__name__} is needed; download it again")
-        self._check_texts(key, [value])
-        return value
-
-    def _typed_list(self, key: str, type_: type[T]) -> list[T]:
-        values = self._typed(key, list, [])
-        if values and type(values[0]) is not type_:  # a GGUF's array has values of one type
-            raise BadWeights(
-                f"{self.name} has {key} {shown(values)}, a list of {type_.__name__} is needed; download it again"
-            )
-        self._check_texts(key, values)
-        return values
-
-    def _check_texts(self, key: str, values: Sequence[Any]) -> None:
-        if values and isinstance(values[0], str) and not is_utf8(values):
+        try:
+            checked = msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise BadWeights(f"{self.name} has {key} {shown(value)} ({error}); download it again") from None
+        texts = value if isinstance(value, list) else [value]
+        if texts and isinstance(texts[0], str) and not is_utf8(texts):  # a GGUF's array has values of one type
             raise BadWeights(f"{self.name} has {key} that is not valid UTF-8; download it again")
+        return checked

@@ -79,15 +79,17 @@ def lark_or_gbnf(source: str, field: str = "grammar") -> str:
         raise InvalidRequest(f"{field} does not parse: {error}", field) from error
 
 
-def after_reasoning(grammar: str, opened: bool) -> str:
+def after_reasoning(grammar: str, opened: bool, begin: int | None = None, end: int | None = None) -> str:
     """Return the grammar of reasoning, whose text is free, and a text of `grammar` after it.
 
-    opened: the prompt has begun the reasoning. Otherwise an answer may begin with it.
+    opened: the prompt has begun the reasoning. Otherwise an answer may begin with it. begin, end: the tokens of the
+    marks; None if the marks are ordinary text. The text of a token does not match it.
     """
-    start = "reasoning document" if opened else f"({json.dumps(THINK)} reasoning)? document"
-    thought = f"thought[suffix={json.dumps(END_OF_THINK)}]: /(?s:.*)/"
-    rules = [f"start: {start}", "reasoning: thought SPACE", thought, "SPACE: /[ \\n]{0,4}/"]
-    return lark("\n".join(["%llguidance {}", *rules, f"document: {_nested(grammar)}"]))
+    mark = json.dumps(THINK) if begin is None else f"<[{begin}]>"
+    start = "reasoning document" if opened else f"({mark} reasoning)? document"
+    suffix, token = (f"[suffix={json.dumps(END_OF_THINK)}]", "") if end is None else ("", f"<[{end}]>")
+    rules = [f"start: {start}", f"reasoning: thought {token} SPACE", f"thought{suffix}: /(?s:.*)/"]
+    return lark("\n".join(["%llguidance {}", *rules, "SPACE: /[ \\n]{0,4}/", f"document: {_nested(grammar)}"]))
 
 
 def _nested(grammar: str) -> str:

@@ -19,14 +19,13 @@ from ringkv.text.files import check_size, read_json
 from ringkv.text.literals import PRIVATE_USE, PromptText
 from ringkv.text.pieces import Detokenizer, TokenPieces
 from ringkv.text.special_tokens import bos_id, eos_ids, special_tokens
-from ringkv.text.token_lower_bound import TokenLowerBound
 from ringkv.text.tokenizer_trial import fault
 
 # Other tokenizer files; transformers can convert each to tokenizer.json.
 OLDER_FORMATS = ("tokenizer.model", "spiece.model", "vocab.json", "tekken.json", "qwen.tiktoken")
 LARGEST_FILE = 256 << 20  # bytes of tokenizer.json; a vocabulary of 262,144 entries has 33 MB
 LARGEST_ID = 1 << 24  # of a token; masks have a bit for each id up to the largest
-LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN = 1 << 20, 64  # characters of a text whose tokens have no lower bound
+PER_TOKEN, LEAST = 64, 1 << 16  # characters that are tokenised for each token that fits, and in any case
 LONG_TEXT = 1 << 18  # characters; longer texts are tokenised in turn, because they take 100 bytes per character
 PAIRED_TAG = re.compile(r"</?(\w+)>")
 
@@ -63,30 +62,16 @@ class Tokenizer:
         """The largest id plus 1. The model's vocabulary may be padded beyond it."""
         return max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
-    @cached_property
-    def _lower_bound(self) -> TokenLowerBound | None:
-        return TokenLowerBound.of(self._inner)
-
-    def token_lower_bound(self, text: str) -> int:
-        """Return a lower bound on the tokens of `text` without tokenising it; 0 if the tokenizer has no bound."""
-        return self._lower_bound(text) if self._lower_bound else 0
-
     def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
-        """Raise PromptTooLong, naming `field`, if `text` must have more than `limit` tokens. Does not tokenise it.
+        """Raise PromptTooLong, naming `field`, if `text` is longer than any reasonable text of `limit` tokens.
 
-        For a tokenizer without a bound, raise it for a text that is longer than any reasonable text.
+        It is not tokenised, which takes over a second and 100 MB for a million characters.
         """
-        if len(text) > limit and (bound := self.token_lower_bound(text)) > limit:
+        longest = max(LEAST, PER_TOKEN * limit)
+        if len(text) > longest:
             raise PromptTooLong(
-                f"{field} has {len(text):,} characters, which are at least {bound:,} tokens; "
-                f"{limit:,} tokens fit, so shorten it",
-                field,
-            )
-
-        longest = max(LONGEST_UNBOUNDED, UNBOUNDED_PER_TOKEN * limit)
-        if len(text) > longest and self._lower_bound is None:
-            raise PromptTooLong(
-                f"{field} has {len(text):,} characters, and this model's tokenizer takes up to {longest:,}; shorten it",
+                f"{field} has {len(text):,} characters, and {limit:,} tokens fit, of {longest:,} characters at most; "
+                "shorten it",
                 field,
             )
 

@@ -25,9 +25,3 @@ def test_the_table_shows_scores_and_differences_of_the_same_prompts() -> None:
     row = next(line for line in lines if line.startswith("| snapstream 1/4 |"))
     assert row.count("50.0 (-50.0 [") == 5
     assert "| snapstream 1/2 |  |  |  |  |  |" in lines
-
-
-def test_the_first_table_of_the_page_has_a_quarter_and_the_full_cache() -> None:
-    found = accuracy.scores(means())
-    assert list(found) == ["LongBench, 4 prompts", "RULER's needles, 4 prompts"]
-    assert all(kept.startswith("50.0 (-50.0 [") and full == "100.0" for kept, full in found.values())

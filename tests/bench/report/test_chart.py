@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.report.chart import Panel, Point, _marks, chart
+from bench.report.chart import Bars, Panel, Point, _marks, bars, chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,3 +58,10 @@ def test_marks_are_few_and_round_and_span_all_values(low: float, high: float) ->
     assert {f"{mark:e}".split("e")[0].rstrip("0").rstrip(".") for mark in marks} <= {
         f"{sign}{number:g}" for sign in ("", "-") for number in (0, *(n / 10 for n in range(10, 100)))
     }
+
+
+def test_a_bar_is_as_long_as_its_value() -> None:
+    picture = ElementTree.fromstring(bars("A title", [Bars("speed", {"us": 40, "them": 10})], ["us"]))
+    ours, others = picture.findall(f"{SVG}rect")
+    assert float(ours.get("width", 0)) == pytest.approx(4 * float(others.get("width", 0)), abs=0.1)
+    assert ours.get("fill") != others.get("fill")

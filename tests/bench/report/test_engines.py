@@ -1,4 +1,6 @@
-from bench.report.peers import by_engine, engines, perplexity, throughput
+from xml.etree import ElementTree
+
+from bench.report.peers import by_engine, engines, equal_memory, perplexity, throughput
 from tests.bench.report.made import cell, cells, measured
 
 
@@ -38,7 +40,7 @@ def test_fewer_bits_are_lines_of_their_own_beside_engines_that_keep_sixteen() ->
     assert "16 bits" not in text
 
 
-def test_the_table_of_equal_bytes_has_peak_memory_and_our_scores() -> None:
+def test_the_table_of_equal_bytes_has_peak_memory() -> None:
     equal = cells(
         cell("ringkv", 7680, 29, kept=1920, protocol="equal-bytes", decode_tps=400.0),
         cell("ringkv-full", 7680, 6, protocol="equal-bytes", decode_tps=100.0),
@@ -46,11 +48,22 @@ def test_the_table_of_equal_bytes_has_peak_memory_and_our_scores() -> None:
     )
     sizes = {"ringkv": 1_090_000_000, "ringkv-full": 2_257_000_000, "llama.cpp": 2_360_000_000}
     alone = cells(*(cell(name, 7680, 8, protocol="resident", rss_bytes=size) for name, size in sizes.items()), run="2")
-    text = engines([*equal, *alone], {"a test": ("32.3", "33.4")})
-    assert "| ringkv, a quarter kept | 29 | 400 |  | 1,090 MB | 32.3 |" in text
-    assert "| ringkv, all kept | 6 | 100 | 4.0x | 2,257 MB | 33.4 |" in text
-    assert "| llama.cpp | 7 | 25 | 16.0x | 2,360 MB |  |" in text
+    text = engines([*equal, *alone])
+    assert "| ringkv, a quarter kept | 29 | 400 |  | 1,090 MB |" in text
+    assert "| ringkv, all kept | 6 | 100 | 4.0x | 2,257 MB |" in text
+    assert "| llama.cpp | 7 | 25 | 16.0x | 2,360 MB |" in text
     assert "vLLM" not in text
+
+
+def test_the_bars_of_equal_bytes_are_those_of_the_measured_engines() -> None:
+    rows = cells(
+        cell("ringkv", 7680, 29, kept=1920, protocol="equal-bytes", decode_tps=400.0),
+        cell("vllm", 7680, 7, protocol="equal-bytes", decode_tps=80.0),
+        cell("vllm", 7680, 8, decode_tps=999.0),
+    )
+    texts = [each.text for each in ElementTree.fromstring(equal_memory(rows)).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[1:3] == ["ringkv, a quarter kept", "vLLM"]
+    assert texts[3:] == ["requests at once", "29", "7", "tokens/s of all together", "400", "80"]
 
 
 def test_perplexity_is_shown_by_model_and_16_bits_are_left_out() -> None:

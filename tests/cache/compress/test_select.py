@@ -13,6 +13,7 @@ from ringkv.cache.compress import expected_attention, kvzip
 from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.compress.steps import finished
+from tests.refusals import refusal
 
 SCALE = 0.29  # differs from every head_dim ** -0.5
 LAYERS, HEADS, GROUPS, WINDOW, WIDTH, N = 2, 2, 3, 6, 8, 40
@@ -136,7 +137,7 @@ def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: Sta
 
 
 def test_kvzip_without_room_to_repeat_is_refused(prompt: StagedPrompt) -> None:
-    with pytest.raises(PromptTooLong, match="40 tokens leave no room for that"):
+    with refusal("prompt", "40 tokens", PromptTooLong):
         votes_of_all(prompt._replace(repeat_limit=kvzip.LEAD), KVzip())
 
 

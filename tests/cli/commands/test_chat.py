@@ -47,7 +47,7 @@ def test_questions_from_a_pipe_are_echoed_before_their_answers(talk: Talk) -> No
 
 def test_an_answer_truncated_by_the_context_is_reported(talk: Talk) -> None:
     result = talk("x" * 490, options=("--max-tokens", "50", "--ignore-eos"))
-    assert f"the answer was truncated at {512 - 490 - 8} of 50 tokens: the model's context of 512" in result.err
+    assert f"truncated at {512 - 490 - 8} of 50 tokens" in result.err
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_file_can_be_given_in_the_middle_and_is_there_again_after_a_reset(talk
     _, alone = prompts(talk("Hi", "/reset", "And?"))
     result = talk("Hi", "/reset", f"/file {paper}", "And?")
     assert prompts(result)[1] == alone + len("A paper on rings.\n\n")
-    assert f"{paper} is put before the next question" in result.err
+    assert str(paper) in result.err
     first, second = prompts(talk("Hi", "/reset", "Hi", options=("--prompt-file", str(paper))))
     assert first == second > len("A paper on rings.")
 
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_conversation_continues(
 def test_a_missing_prompt_file_is_refused_before_the_model_is_loaded(talk: Talk) -> None:
     result = talk("Hi", options=("--prompt-file", "nope.txt"))
     assert (result.status, result.out) == (2, "")
-    assert result.err == "ringkv: nope.txt cannot be read (No such file or directory); give a text file\n"
+    assert result.err.startswith("ringkv: nope.txt ")
 
 
 def test_a_turn_ends_with_its_speed(talk: Talk) -> None:
@@ -123,7 +123,7 @@ def test_help_names_the_commands(talk: Talk) -> None:
 def test_an_unknown_command_is_not_sent_to_the_model(talk: Talk) -> None:
     result = talk("/nope now")
     assert prompts(result) == []
-    assert "ringkv: unknown command /nope; /help lists the commands" in result.err
+    assert "/nope; /help" in result.err
 
 
 def test_a_turn_that_is_too_long_is_refused_and_the_conversation_continues(talk: Talk) -> None:
@@ -136,8 +136,8 @@ def test_a_turn_that_is_too_long_is_refused_and_the_conversation_continues(talk:
 
 def test_a_remedy_is_a_flag(talk: Talk) -> None:
     result = talk("x" * 300, options=("--kv-policy", "full"))
-    assert "ringkv: the full cache holds 64 tokens" in result.err
-    assert "or choose --kv-policy snapstream" in result.err
+    assert "holds 64 tokens" in result.err
+    assert "--kv-policy snapstream" in result.err
 
 
 def test_the_bar_is_as_full_as_the_cache() -> None:
@@ -168,4 +168,4 @@ def test_a_base_model_is_refused_before_the_first_question(cli: Cli, model_dir: 
         (tmp_path / name).write_bytes((model_dir / name).read_bytes())
     result = cli("chat", "--model", tmp_path, *SMALL)
     assert result.status == 2
-    assert "has no chat template" in result.last_line
+    assert "chat template" in result.last_line

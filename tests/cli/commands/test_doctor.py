@@ -33,5 +33,5 @@ def test_verify_names_a_changed_file_and_exits_with_1(cli: Cli, tmp_cache: Path)
     (folder / "model.safetensors").write_bytes(b"weighty")
     result = cli("doctor", "--verify")
     assert result.status == 1
-    assert f"{folder}: model.safetensors has changed bytes" in result.out
+    assert f"{folder}: model.safetensors has changed" in result.out
     assert f"delete {folder}" in result.out

@@ -166,7 +166,8 @@ def test_an_invalid_option_is_refused_before_torch_is_loaded(model_dir: Path, op
 def test_an_unknown_model_is_refused_with_the_nearest(cli: Cli) -> None:
     result = cli("generate", "--model", "smolm2", "Why?")
     assert result.status == 2
-    assert result.last_line.startswith("ringkv: no model 'smolm2'; did you mean smollm2?")
+    assert result.last_line.startswith("ringkv: no model 'smolm2'")
+    assert "smollm2?" in result.last_line
 
 
 def test_truncated_weights_are_refused(cli: Cli, model_dir: Path, tmp_path: Path) -> None:

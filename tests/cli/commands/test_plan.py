@@ -33,10 +33,12 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
 
 def test_a_plan_says_up_to_how_many_slots_auto_keeps_every_token(cli: Cli) -> None:
     arguments = ("plan", "--model", "llama-3.1-8b", "--reserve", "0", "--tokens", "128k", "--memory")
-    assert "auto, without a budget: full with up to 2 slots, snapstream with more" in cli(*arguments, "80GB").out
-    assert "auto, without a budget: snapstream\n" in cli(*arguments, "40GB").out
-    assert "auto" not in cli(*arguments, "80GB", "--kv-policy", "arkvale").out
-    assert "auto" not in cli(*arguments, "16GB").out
+    assert (
+        "--kv-policy auto keeps every token with up to 2 slots, and evicts with more\n" in cli(*arguments, "80GB").out
+    )
+    assert "--kv-policy auto evicts\n" in cli(*arguments, "40GB").out
+    assert "policy auto" not in cli(*arguments, "80GB", "--kv-policy", "arkvale").out
+    assert "policy auto" not in cli(*arguments, "16GB").out
 
 
 def test_a_plan_reserves_what_a_server_does(cli: Cli, model_dir: Path) -> None:
@@ -127,9 +129,9 @@ def test_a_bandwidth_gives_the_floor_of_a_step(cli: Cli) -> None:
 def test_weights_too_large_for_the_memory_are_reported(cli: Cli) -> None:
     result = cli("plan", "--model", "llama-3.1-70b", "--memory", "80GB").out
     assert "no slot fits in 80 GB: the weights alone take 141 GB; choose --weights int8 (70.6 GB) or" in result
-    assert "or --weights int4 (44.9 GB) or raise --memory" in result
+    assert "or --weights int4 (44.9 GB); --reserve takes" in result
     result = cli("plan", "--model", "llama-3.1-8b", "--memory", "32GB").out
-    assert "no slot fits in 32 GB: weights and staging alone take 33.2 GB; lower --tokens or raise --memory" in result
+    assert "no slot fits in 32 GB: weights and staging alone take 33.2 GB; lower --tokens; --reserve" in result
 
 
 def test_the_bytes_of_a_server_are_named_if_weights_are_counted_in_another_type(cli: Cli) -> None:
@@ -139,6 +141,40 @@ def test_the_bytes_of_a_server_are_named_if_weights_are_counted_in_another_type(
     assert (
         "is for arithmetic" not in cli("plan", "--model", "llama-3.1-8b", "--weights", "int4", "--kv-budget", "2k").out
     )
+
+
+@pytest.mark.parametrize(("model", "memory"), [("qwen3-8b", "24GB"), ("llama-3.1-70b", "80GB")])
+def test_a_plan_ends_with_commands_that_give_more_slots_and_each_gives_what_it_says(
+    model: str, memory: str, cli: Cli
+) -> None:
+    arguments = ("plan", model, "--memory", memory, "--kv-budget", "2k")
+    before = json.loads(cli(*arguments, "--json").out)["rows"][-1]["slots"]
+    advice = cli(*arguments).out.partition("more slots with a compressed cache (--memory is that of each rank):\n")[2]
+    assert len(advice.splitlines()) > 1
+    for line in advice.splitlines():
+        slots, program, *command = line.split()
+        assert (program, command[:2]) == ("ringkv", ["plan", model])
+        after = json.loads(cli(*command, "--json").out)["rows"][-1]["slots"]
+        assert int(slots.replace(",", "")) == after > before
+
+
+def test_advice_names_more_ranks_and_a_memory_if_nothing_fits(cli: Cli) -> None:
+    out = cli("plan", "deepseek-r1", "--memory", "80GB").out
+    assert "ringkv plan deepseek-r1 --tensor-parallel 16 --memory 80GB" in out
+    assert [cli("plan", "deepseek-r1", "--tp", ranks, "--memory", "80GB").status for ranks in (8, 16)] == [1, 0]
+    needed = json.loads(cli("plan", "deepseek-r1", "--json").out)["rows"][-1]["total_bytes"]
+    given = float(out.split("ringkv plan deepseek-r1 --memory ")[1].removesuffix("GB\n")) * 1e9
+    assert needed <= given <= 1.01 * needed
+
+
+def test_what_is_set_is_not_advised(cli: Cli) -> None:
+    flags = ("--weights", "int4", "--kv-format", "int4", "--prefill-workspace", "8k", "--memory", "24GB")
+    (line,) = cli("plan", "qwen3-8b", *flags).out.partition("of each rank):\n")[2].splitlines()
+    assert "--tensor-parallel 2" in line
+
+
+def test_without_a_memory_there_is_no_advice(cli: Cli) -> None:
+    assert "more slots" not in cli("plan", "qwen3-8b").out
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -196,7 +232,7 @@ def test_a_plan_without_a_memory_cannot_fail(cli: Cli) -> None:
     [
         (
             ["--model", "nope"],
-            "no model is known as 'nope'; give a directory with config.json, a GGUF file, or one of smollm2",
+            "no model is known as 'nope'; nope is not supported, or its sizes are not known; give a directory with",
         ),
         (["--memory", "lots"], "--memory is 'lots'; write bytes such as"),
         (["--tokens", "many"], "invalid value for '--tokens': give a whole number, such as"),

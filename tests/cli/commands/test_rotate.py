@@ -30,7 +30,7 @@ def test_a_directory_with_content_is_refused(cli: Cli, model_dir: Path, tmp_path
     (tmp_path / "mine").write_text("mine")
     result = cli("rotate", model_dir, tmp_path)
     assert (result.status, result.out) == (2, "")
-    assert result.last_line.endswith("exists and is not empty; give another directory, or delete it")
+    assert "is not empty" in result.last_line
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_requests_are_logged_on_stderr_unless_that_is_switched_off(
 def test_an_address_that_cannot_be_used_is_refused(cli: Cli, model_dir: Path) -> None:
     result = cli("serve", "--model", model_dir, *SMALL, "--host", "203.0.113.1")
     assert result.status == 1
-    assert result.last_line.startswith("ringkv: cannot listen on 203.0.113.1 port 8000")
+    assert "203.0.113.1 port 8000" in result.last_line
 
 
 def test_a_process_of_torchrun_whose_ranks_another_one_starts_ends_at_once(
@@ -88,7 +88,7 @@ def test_a_process_of_torchrun_whose_ranks_another_one_starts_ends_at_once(
         monkeypatch.setenv(name, value)
     result = cli("serve", "--model", "no-such-model")
     assert (result.status, result.out) == (0, "")
-    assert result.last_line == "ringkv: local rank 0 starts rank 3; this process has nothing to do"
+    assert "local rank 0 starts rank 3" in result.last_line
 
 
 @pytest.mark.slow  # starts servers

@@ -48,9 +48,7 @@ def test_a_line_that_is_no_prompt_is_refused_with_its_number(line: object, messa
 
 @pytest.mark.parametrize("lines", [(), ("", " \n")])
 def test_a_file_without_prompts_is_refused(lines: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidRequest, match=r"mine\.jsonl has no prompts; write a JSON object on each line"
-    ) as refused:
+    with pytest.raises(InvalidRequest, match=r"mine\.jsonl") as refused:
         list(TASKS["agreement"].samples(source(tmp_path, *lines)))
     assert not isinstance(refused.value, CannotMake)  # it concerns both tasks
 
@@ -66,5 +64,5 @@ def test_a_kind_of_which_there_is_none_is_told_apart(given: dict[str, object], m
 
 def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     given = Source((4096,), 1, 0, None, lambda sample: 1, tmp_path / "nothing")
-    with pytest.raises(CannotMake, match="there is no file"):
+    with pytest.raises(CannotMake, match="no file"):
         list(TASKS["agreement"].samples(given))

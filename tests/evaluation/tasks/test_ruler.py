@@ -129,7 +129,7 @@ def test_the_longest_draft_is_found():
         return Sample("x" * hay)
 
     assert len(longest(make, lambda draft: 7 + 3 * len(draft.context), 1000).context) == (1000 - 7) // 3
-    with pytest.raises(CannotMake, match="the shortest prompt of this task has 50 tokens, which is over 12"):
+    with pytest.raises(CannotMake, match=r"50 tokens.* 12"):
         longest(make, lambda draft: 50, 12)
 
 
@@ -141,12 +141,12 @@ def test_hay_that_ends_is_used_whole():
 def test_tasks_are_selected_by_name_or_group_and_unknown_names_are_refused():
     assert [task.name for task in select_tasks(["vt", "ruler"])][:2] == ["vt", "niah_single_1"]
     assert len(GROUPS["ruler"]) == 13
-    with pytest.raises(Exception, match="there is no task 'nonsense'; there are the groups ruler"):
+    with pytest.raises(Exception, match="'nonsense'"):
         select_tasks(["nonsense"])
 
 
 def test_a_task_without_its_data_names_the_missing_file(tmp_path):
-    with pytest.raises(CannotMake, match=r"reads longbench/qasper\.jsonl; give the folder that has it with --data"):
+    with pytest.raises(CannotMake, match=r"longbench/qasper\.jsonl.* --data"):
         list(TASKS["qasper"].samples(source()))
-    with pytest.raises(CannotMake, match=r"has no longbench/qasper\.jsonl"):
+    with pytest.raises(CannotMake, match=r"longbench/qasper\.jsonl"):
         list(TASKS["qasper"].samples(source(tmp_path)))

@@ -48,8 +48,15 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def reachable(logits: torch.Tensor, params: SamplingParams, samples: int = 400, **about) -> set[int]:  # type: ignore[no-untyped-def]
-    return {sample_one(logits, params, seed=7, position=p, **about)[0] for p in range(samples)}
+def reachable(logits: torch.Tensor, params: SamplingParams, samples: int = 400, sampler=None) -> set[int]:  # type: ignore[no-untyped-def]
+    """Return the tokens that are sampled at so many positions, in slots with the same parameters."""
+    state = SamplingState.neutral(1, logits.shape[-1], torch.device("cpu"))
+    state.enter(0, Request("r", (0,), replace(params, seed=7)))
+    one = state.inputs(logits[None], torch.tensor([-1]), torch.tensor([0]))
+    rows = Inputs(*(field.repeat(samples, *[1] * (field.ndim - 1)) for field in one))
+    sampler = sampler or SAMPLERS[max(params.tier, SamplerTier.ADJUSTED)]
+    tokens = sampler(rows._replace(position=torch.arange(samples)))[0]
+    return set(tokens.tolist())
 
 
 def test_samples_follow_the_softmax_of_the_logits() -> None:

@@ -30,7 +30,7 @@ def test_slots_and_queue_are_filled_and_one_request_more_is_refused() -> None:
     it = admission(requests=3, slots=2)
     tickets = [it.admit([group()]) for _ in range(5)]
     assert it.length == 3
-    with pytest.raises(QueueFull, match=r"3 requests wait, at most 3 may, .* has 1; .*--max-queue"):
+    with pytest.raises(QueueFull, match=r"3 requests .* 3 .* 1; .*--max-queue"):
         it.admit([group()])
     assert rejected(it, "queue_requests") == 1
     tickets[0].output(0, is_last=True)
@@ -51,7 +51,7 @@ def test_prompt_tokens_wait_until_the_first_output_and_count_once_for_all_answer
     it = admission(requests=50, tokens=100)
     first = it.admit([group(answers=4, tokens=60)])
     assert it.tokens == 60
-    with pytest.raises(QueueFull, match=r"60 prompt tokens wait, at most 100 may, .* has 41; .*--max-queue-tokens"):
+    with pytest.raises(QueueFull, match=r"60 .* 100 .* 41; .*--max-queue-tokens"):
         it.admit([group(tokens=41)])
     assert rejected(it, "queue_tokens") == 1
     it.admit([group(tokens=40)])

@@ -10,10 +10,11 @@ from ringkv.base.errors import EngineDied
 from ringkv.base.events import Event, Failed, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.server.run.generation import EngineChannel, OutputProcessor, generate
+from ringkv.server.run.generation import OutputProcessor, generate
 from ringkv.server.run.metrics import Meter, Metrics
 from ringkv.text.answers.answer_stream import AnswerStream
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.worker.supervisor import Supervisor
 from tests.server.conftest import Served
 
 
@@ -77,7 +78,7 @@ def test_outputs_before_an_error_in_one_batch_are_sent_before_it(tokenizer: Toke
         request = Request("r", (97,), SamplingParams(max_tokens=9))
         meter = Meter(Metrics().of("m"), 0.0, is_first=True)
         processor = OutputProcessor(request, AnswerStream(tokenizer.detokenizer()), meter)
-        stream = generate(cast(EngineChannel, Batch()), [[processor]])
+        stream = generate(cast(Supervisor, Batch()), [[processor]])
         texts = [output.text for _, output in await anext(stream)]
         with pytest.raises(EngineDied, match="it ended"):
             await anext(stream)

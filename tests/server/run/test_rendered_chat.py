@@ -30,6 +30,6 @@ def test_the_newer_name_of_the_system_role_is_the_older() -> None:
 def test_a_role_that_a_template_drops_is_refused() -> None:
     messages = template_messages([{"role": "user", "content": "hi"}, {"role": "critic", "content": "well"}])
     check_rendered(messages, "hi ... well")
-    with pytest.raises(InvalidRequest, match="message 1 has role 'critic'") as refused:
+    with pytest.raises(InvalidRequest, match="'critic'") as refused:
         check_rendered(messages, "hi ...")
     assert refused.value.param == "messages[1].role"

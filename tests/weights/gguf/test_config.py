@@ -64,7 +64,7 @@ def test_what_is_not_implemented_is_refused_by_name(metadata: dict[str, Any], na
 
 
 def test_a_window_whose_layers_are_not_named_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="sliding_window 64 and does not name its layers"):
+    with pytest.raises(UnsupportedModel, match="sliding_window 64"):
         config_of(tmp_path, {"qwen2.attention.sliding_window": 64}, kind="Qwen2")
 
 
@@ -85,7 +85,7 @@ def test_scores_of_gemma3_are_scaled_as_published_for_its_size(layers: int, divi
 
 
 def test_capped_logits_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match=r"final_logit_softcapping 30\.0 is not implemented"):
+    with pytest.raises(UnsupportedModel, match=r"final_logit_softcapping 30\.0"):
         parse_config(gemma3_of(tmp_path, {"final_logit_softcapping": 30.0}))
 
 
@@ -106,7 +106,7 @@ def gemma3_of(path: Path, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_experts_of_another_architecture_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match=r"'qwen2' with a mixture of experts.*qwen2moe, qwen3moe"):
+    with pytest.raises(UnsupportedModel, match=r"'qwen2' .*qwen2moe, qwen3moe"):
         config_of(tmp_path, {"qwen2.expert_count": 8}, kind="Qwen2")
 
 
@@ -145,12 +145,12 @@ PATTERN = "llama.attention.sliding_window_pattern"
     ],
 )
 def test_a_value_of_a_wrong_type_is_named_with_its_file(metadata: dict[str, Any], named: str, tmp_path: Path) -> None:
-    with pytest.raises(BadWeights, match=rf"tiny\.gguf has .*{named}.* is needed; fetch another copy"):
+    with pytest.raises(BadWeights, match=rf"tiny\.gguf .*{named}"):
         config_of(tmp_path, metadata)
 
 
 def test_layers_beyond_any_model_are_refused_before_they_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(BadWeights, match=r"num_hidden_layers 4294967295, and ringkv reads up to 2,048"):
+    with pytest.raises(BadWeights, match=r"num_hidden_layers 4294967295.* 2,048"):
         config_of(tmp_path, WINDOW | {"llama.block_count": 2**32 - 1})
 
 

@@ -35,14 +35,14 @@ def test_the_whole_file_opens(whole: bytes, tmp_path: Path) -> None:
 def test_a_file_cut_anywhere_is_refused(share: float, whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(BadWeights, match=r"cut\.gguf.*fetch it again"):
+    with pytest.raises(BadWeights, match=r"cut\.gguf"):
         GGUF(path)
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "page.gguf"
     path.write_text("<html>not found</html>")
-    with pytest.raises(BadWeights, match="not a GGUF file"):
+    with pytest.raises(BadWeights, match="not a GGUF"):
         GGUF(path)
 
 
@@ -60,5 +60,5 @@ def test_values_that_are_not_finite_are_refused_by_tensor(whole: bytes, tmp_path
     data = bytearray(whole)
     data[start : start + 2] = np.float16(np.inf).tobytes()  # the first block's scale
     path.write_bytes(data)
-    with pytest.raises(BadWeights, match=r"not finite in blk\.0\.ffn_up\.weight"):
+    with pytest.raises(BadWeights, match=r"not finite .*blk\.0\.ffn_up\.weight"):
         list(GGUF(path).rows("blk.0.ffn_up.weight"))

@@ -4,6 +4,7 @@ H key-value heads, n live entries.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -19,12 +20,11 @@ def fixed(positions: Tensor, layout: Layout, due: int, choice: KVChoice) -> Tens
 
     due: tokens that the slot will have seen when it evicts. Entries that come until then are recent.
     """
-    spans = [(0, choice.sinks), *protected(choice.protect, layout.prompt)]
-    spans.append((due - choice.recent_entries(layout.capacity), due))
-    is_fixed = torch.zeros_like(positions, dtype=torch.bool)
-    for start, stop in spans:
-        is_fixed |= (positions >= start) & (positions < stop)
-    return is_fixed
+    recent = (due - choice.recent_entries(layout.capacity), due)
+    spans = protected(((0, choice.sinks), *choice.protect), layout.prompt)
+    ends = torch.tensor([*chain.from_iterable(spans)], dtype=positions.dtype, device=positions.device)
+    is_inside = torch.searchsorted(ends, positions, right=True) % 2 == 1  # spans are in order and do not touch
+    return is_inside | (positions < choice.sinks) | ((positions >= recent[0]) & (positions < recent[1]))
 
 
 def lowest(scores: Tensor, is_fixed: Tensor, count: int) -> Tensor:

@@ -10,6 +10,7 @@ from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelN
 from ringkv.cli.output import print_json
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
+from ringkv.plan.check_options import check_options
 
 SLOTS = 8
 WORKLOAD = "Workload"
@@ -48,19 +49,23 @@ def bench(
 
         ringkv bench --limit --slots 1
     """
+    options = engine.filled(slots=SLOTS)
+    check_options(options)
     with show_progress() as progress:
         progress(0, 0, "loading torch")
         with uninterrupted():
             from ringkv.bench.compare import compare
-            from ringkv.bench.pair import Workload, plan_pair
+            from ringkv.bench.pair import Workload, plan_pair, refuse_baseline
         from ringkv.engine.device_memory import free_bytes
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
         from ringkv.residency.locate import locate
 
-        workload, folder = Workload(prompt, output, rounds), locate(model, progress)
+        workload = Workload(prompt, output, rounds)
+        refuse_baseline(options)
+        folder = locate(model, progress)
         memory = available_bytes(), free_bytes(engine.device)
-        pair = plan_pair(folder, load_config(folder), engine.filled(slots=SLOTS), workload, *memory)
+        pair = plan_pair(folder, load_config(folder), options, workload, *memory)
         compared = replace(compare(pair, workload, progress, limit), model=model)
     if as_json:
         print_json(compared)

@@ -57,7 +57,7 @@ def chat(
 
     document = _document(prompt_file)
     with show_progress() as progress:
-        llm = LLM(model, on_progress=progress, **vars(engine.filled(prefix_store=AUTO)))
+        llm = LLM(model, on_progress=progress, **vars(engine.compiling_behind.filled(prefix_store=AUTO)))
         llm.encode_chat([*system_message(system), {"role": "user", "content": "Hello"}])  # refuses a base model at once
     print_stderr(f"{model}, policy {llm.config.kv.policy}, cache of {llm.limits.capacity:,} entries.\n{HELP}")
     session = ChatSession(llm, system, document)

@@ -76,7 +76,13 @@ class EvalOptions:
     seed: Annotated[int, _study("--seed", "N", "Seed of generated prompts.")] = 0
     data: Annotated[
         Path | None,
-        _study("--data", "DIR", "Folder of the data sets: longbench/, longbench_v2/, longeval/, math/, code/, text/."),
+        _study(
+            "--data",
+            "DIR",
+            "Folder of the data sets: longbench/, longbench_v2/, longeval/, math/, code/, text/.",
+            exists=True,
+            file_okay=False,
+        ),
     ] = None
     prompts: Annotated[
         Path | None,
@@ -109,7 +115,9 @@ class EvalOptions:
         float, _study("--max-loss", "POINTS", "With --advise: points that the answers may lose, at 95% confidence.")
     ] = 5.0
     as_json: Annotated[bool, _study("--json", SWITCH, "With --advise: print one JSON value on stdout.")] = False
-    estimate: Annotated[bool, _study("--estimate", SWITCH, "Only print the estimated time.")] = False
+    estimate: Annotated[
+        bool, _study("--estimate", SWITCH, "Only print the longest time, measured without compiled graphs.")
+    ] = False
 
     def check(self) -> None:
         """Raise InvalidRequest for unknown places and policies, and for options that do not belong together."""
@@ -187,17 +195,19 @@ def evaluate(*, asked: EvalOptions, model: ModelName = MODEL_NAME, engine: Study
     Differences are from the full cache over the same prompts, with 95% intervals. If an interval contains zero, the
     difference may be noise, or there are too few prompts to tell.
     """
+    from ringkv.evaluation.evaluate import check
     from ringkv.evaluation.needed import check as check_packages
-    from ringkv.evaluation.tasks.catalogue import select_tasks
 
     asked.check()
-    select_tasks(asked.task_names)  # refuses unknown names before packages are missed
+    options = engine.filled(slots=SLOTS)
+    study = asked.study(model, options, None)
+    check(study, options)  # refuses what is invalid before packages are missed and a model is downloaded
     seconds = asked.seconds
     if seconds:  # an estimate needs no scores
         check_packages()
-    options = engine.filled(slots=SLOTS)
     served = find_served(model, options) if asked.advise else None
-    study = asked.study(model, options, served)
+    if served:
+        study = asked.study(model, options, served)
     if served and seconds:
         print_stderr(
             f"at most {study.count} prompts a task and {seconds / 60:g} minutes; --count and --minutes change that"

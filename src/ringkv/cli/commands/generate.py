@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringkv.base.errors import InvalidRequest
 from ringkv.cli.answering import cut_short, follow
 from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
 from ringkv.cli.output import in_pieces, print_json, print_stderr
-from ringkv.cli.prompts import read_prompt, stream_answer
+from ringkv.cli.prompts import NEEDS_TEMPLATE, read_prompt, stream_answer
 from ringkv.llm.show_progress import show_progress
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def generate(
 ) -> None:
     """Answer one question, optionally about a long document.
 
-    The answer streams to stdout; progress and a line about the cache go to stderr. The first run of a model compiles
-    its graphs, which takes one to three minutes; so does the first run with other --slots, --threads or --kv-window.
+    The answer streams to stdout; progress and a line about the cache go to stderr. The first run of a model
+    answers with plain functions, which are slower, and compiles its graphs in the background for later runs.
 
         ringkv generate "What is the capital of France?"
         ringkv generate --kv-budget 512 --prompt-file BIG.txt "What does it say about patents?"
@@ -53,8 +54,10 @@ def generate(
     from ringkv.llm.llm import LLM
 
     text = read_prompt(question, document.prompt, document.prompt_file)
+    if document.raw and document.system is not None:
+        raise InvalidRequest(NEEDS_TEMPLATE, "system")
     with show_progress() as progress:
-        llm = LLM(model, on_progress=progress, **vars(engine))
+        llm = LLM(model, on_progress=progress, **vars(engine.compiling_behind))
         pieces = stream_answer(
             llm,
             text,

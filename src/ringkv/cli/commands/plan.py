@@ -1,6 +1,6 @@
 """ringkv plan: the memory that serving a model takes, with a full and a compressed cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +9,7 @@ from ringkv.cli.failures import FAILED
 from ringkv.cli.options import CACHE, MODEL, MODEL_NAME, AsJson, flag, option, setting
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.cli.spread import Flags
+from ringkv.plan.advice import Advice, advise
 from ringkv.plan.prefill_workspace import DEFAULT_CHUNK
 from ringkv.plan.rank_costs import ExpertCosts
 from ringkv.plan.report import CachePlan, PlanRequest, Report, find_shape, report
@@ -89,13 +90,16 @@ def plan(
         ringkv plan llama-3.1-70b --memory 80GB --tensor-parallel 8
         ringkv plan deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
-    planned = report(find_shape(model), request)
+    shape = find_shape(model)
+    planned = report(shape, request)
     if as_json:
         print_json(planned)
     else:
         _print(planned)
         if request.kv_policy is None:
             _print_auto(planned)
+        if planned.memory is not None:
+            _print_advice(advise(model, shape, request))
     if not _fits(planned):
         raise typer.Exit(FAILED)
 
@@ -202,21 +206,31 @@ def _print_auto(planned: Report) -> None:
     """Print what `ringkv serve --kv-policy auto` would choose without a budget, if a memory was given."""
     full, compressed = planned.rows
     if full.slots:
-        console().print(f"\nauto, without a budget: full with up to {full.slots:,} slots, snapstream with more")
+        console().print(f"\n--kv-policy auto keeps every token with up to {full.slots:,} slots, and evicts with more")
     elif compressed.slots:
-        console().print("\nauto, without a budget: snapstream")
+        console().print("\n--kv-policy auto evicts")
+
+
+def _print_advice(advice: Sequence[Advice]) -> None:
+    """Print the commands that give more slots of the compressed cache, each on one line."""
+    if not advice:
+        return
+    out = console()
+    out.print("\nmore slots with a compressed cache (--memory is that of each rank):")
+    for each in advice:
+        out.print(f"{each.slots:>7,}  {each.command}", soft_wrap=True)
 
 
 def _too_large(planned: Report) -> str:
-    """Return what does not fit, and the remedy."""
-    memory, unit = planned.memory or 0, "such as 80GB; a bare number is bytes"
+    """Return what does not fit, and what to lower."""
+    memory = planned.memory or 0
     if planned.weight_bytes + planned.reserve <= memory:
         fixed = show_bytes(planned.weight_bytes + planned.staging_bytes)
-        return f"weights and staging alone take {fixed}; lower --tokens or raise --memory ({unit})"
+        return f"weights and staging alone take {fixed}; lower --tokens"
     fitting = [
         f"--weights {name} ({show_bytes(size)})"
         for name, size in planned.served_bytes.items()
         if size < planned.weight_bytes and size + planned.reserve <= memory
     ]
-    remedy = " or ".join((*fitting, f"raise --memory ({unit})"))
-    return f"the weights alone take {show_bytes(planned.weight_bytes)}; choose {remedy}"
+    remedy = f"choose {' or '.join(fitting)}" if fitting else "divide them with --tensor-parallel, or raise --memory"
+    return f"the weights alone take {show_bytes(planned.weight_bytes)}; {remedy}"

@@ -18,9 +18,11 @@ from ringkv.base.wanted import of_model, of_slots
 from ringkv.cli.document import MANUAL, read_windows
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
 from ringkv.cli.output import print_json, print_stderr
+from ringkv.cli.prompts import read_file
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.folders import unwritable
 from ringkv.machine.interrupts import uninterrupted
+from ringkv.plan.check_options import check_options
 from ringkv.plan.options import Options
 
 if TYPE_CHECKING:
@@ -65,11 +67,13 @@ def profile(
     from ringkv.plan.head_profile import FILE, measure, measured, model_key, read
     from ringkv.residency.locate import locate
 
+    check_options(compute)
+    target = None if out is None else _writable(out.expanduser().absolute())
+    if text is not None:
+        read_file(str(text))
     with show_progress() as progress:
         folder = locate(model, progress)
-        target = folder / FILE if out is None else out.expanduser().absolute()
-        if why := unwritable(target.parent):
-            raise InvalidRequest(f"{why}; or give another --out")
+        target = target or _writable(folder / FILE)
         config = load_config(folder)
         size = _size(config)
         parts, longest = read_windows(folder, text, tokens, size), min(config.context, 2 * size + BESIDE)
@@ -89,6 +93,13 @@ def profile(
         typer.echo(_histogram(shares))
         flag = "" if out is None else f" --kv-profile {target}"
         typer.echo(f"{target} is ready; use it with --kv-heads profile{flag}")
+
+
+def _writable(file: Path) -> Path:
+    """Return the file. Raises InvalidRequest if its folder cannot be written."""
+    if why := unwritable(file.parent):
+        raise InvalidRequest(f"{why}; or give another --out")
+    return file
 
 
 def _size(config: "ModelConfig") -> int:

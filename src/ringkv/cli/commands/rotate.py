@@ -9,6 +9,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.cli.document import read_windows
 from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson
 from ringkv.cli.output import print_json
+from ringkv.cli.prompts import read_file
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
 
@@ -57,6 +58,8 @@ def rotate(
     choice = RotationChoice(weights, group, seed)
     if calibration and weights == "bf16":
         raise InvalidRequest("calibration is for rounding, and weights bf16 are not rounded; leave it out")
+    if calibration:
+        read_file(str(calibration))
     out = out.expanduser().absolute()
     refuse_existing(out)
     with show_progress() as progress:

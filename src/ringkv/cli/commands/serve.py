@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ringkv.cli.server import ServerOptions
 from ringkv.cli.torchrun import Torchrun
 from ringkv.llm.show_progress import ProgressDisplay
 from ringkv.machine.interrupts import exit_on_sigterm
-from ringkv.plan.options import AUTO, Options
+from ringkv.plan.options import AUTO
 from ringkv.weights.gguf.split import set_name
 
 SLOTS = 8
@@ -52,7 +51,7 @@ def serve(
         return print_stderr(f"ringkv: local rank 0 starts rank {os.environ['RANK']}; this process has nothing to do")
     names = names_of(model, server.served_model_name or ())
     given = engine.filled(slots=SLOTS, prefix_store=AUTO)
-    options = _compiling_behind(launched.fill(given) if launched else given)
+    options = (launched.fill(given) if launched else given).compiling_behind
     role.check(len(model), options.nnodes or 1, server.names_address)
     exit_on_sigterm()
     observing.begin()
@@ -62,6 +61,7 @@ def serve(
         progress(0, 0, "loading the server")
         from ringkv.engine.device_memory import free_bytes_elsewhere
         from ringkv.models.config import load_config
+        from ringkv.plan.check_options import check_options
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
         from ringkv.residency.locate import locate
@@ -69,8 +69,10 @@ def serve(
         from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
 
+        adapted = role.adapted(options)
+        check_options(adapted)
         folders = [locate(name, progress) for name in model]
-        wanted = [Wanted(folder, load_config(folder), role.adapted(options)) for folder in folders]
+        wanted = [Wanted(folder, load_config(folder), adapted) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)
@@ -114,11 +116,6 @@ def prefill(config: EngineConfig, role: RoleOptions, progress: ProgressDisplay, 
 def _ready(progress: ProgressDisplay, observing: ObservingOptions, text: str) -> None:
     progress.stop()
     observing.show(text)
-
-
-def _compiling_behind(options: Options) -> Options:
-    """Return the options of a server: it answers before its graphs are compiled, unless its user has decided."""
-    return replace(options, graphs="background") if options.graphs in (None, "auto") else options
 
 
 def names_of(models: Sequence[str], given: Sequence[str]) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
 """Tasks: prompts with expected answers.
 
-Others import `catalogue` and `source`.
+Others import `catalogue`, `own` and `source`.
 """

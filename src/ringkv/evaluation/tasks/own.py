@@ -9,6 +9,7 @@ wherever the question is placed.
 
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -37,6 +38,12 @@ def without_answers(source: Source) -> Iterator[Sample]:
     """Yield those of the first `source.count` prompts that have none. Raises NoneOfKind if all have some."""
     samples = (sample for sample in _samples(source) if not sample.references)
     return not_empty(samples, NoneOfKind("every prompt has answers", "prompts"))
+
+
+def check(file: Path, count: int) -> None:
+    """Raise InvalidRequest, with its number, for the first of so many prompts that is invalid."""
+    for _ in _samples(Source((), count, 0, None, lambda _: 0, file)):
+        pass
 
 
 def _samples(source: Source) -> Iterator[Sample]:

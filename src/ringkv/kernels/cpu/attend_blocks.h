@@ -6,14 +6,6 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
-#include <atomic>
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <vector>
-
 #include "block.h"
 #include "decode_step.h"
 

@@ -11,12 +11,6 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <utility>
-#include <vector>
-
 namespace ringkv {
 namespace {
 

@@ -4,13 +4,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <limits>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 #include "lanes.h"
 #include "tiles.h"
 #include "workspace.h"

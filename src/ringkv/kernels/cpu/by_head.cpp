@@ -1,12 +1,5 @@
 // by_head on the CPU: a small product for each head. Threads divide the heads. See by_head.py.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <optional>
-
 #include "epilogues.h"
 
 namespace ringkv {

@@ -6,9 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "quads.h"
 #include "row_groups.h"
 #include "rotated_groups.h"
@@ -80,7 +77,7 @@ class BytePanels {
         const uint8_t* block = weight_.block(i, k);
         const int64_t blocks = std::min(kGroupBlocks, to - k);
         for (int64_t line = 0; line < blocks * Storage::kBlockBytes; line += 64)
-          __builtin_prefetch(block + ahead(i, block) + line, 0, 3);
+          __builtin_prefetch(block + weight_.ahead(i, block) + line, 0, 3);
         write_group(Storage(), block, blocks, blocks_at_ + place(i, k) * kBlockSize, scales_ + group(i, k) * kTileN);
       }
   }
@@ -94,12 +91,6 @@ class BytePanels {
   int64_t place(int64_t panel, int64_t k) const { return (panel - first_) * blocks_ + k - from_; }
   int64_t group(int64_t panel, int64_t k) const {
     return (panel - first_) * groups_of(blocks_) + (k - from_) / kGroupBlocks;
-  }
-  // Bytes from a block to what is prefetched. The two panels of a pair are read alternately: the memory after one's end
-  // is the other, which was already read.
-  int64_t ahead(int64_t panel, const uint8_t* block) const {
-    const bool ends = weight_.panel(panel + 1) - block < kPrefetchBytes;
-    return kPrefetchBytes + (ends ? weight_.panel(1) - weight_.panel(0) : 0);
   }
 
   const PackedWeight<Storage> weight_;

@@ -5,8 +5,6 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include "weights.h"
 
 namespace ringkv {

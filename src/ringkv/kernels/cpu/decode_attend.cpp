@@ -1,8 +1,5 @@
 // decode_attend on the CPU: attend to the slots of a step's rows, in any encoding and reading. See decode_attend.py.
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
-
 #include "attend_blocks.h"
 #include "constants.h"
 #include "encoded_slots.h"

@@ -2,17 +2,6 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <string_view>
-#include <tuple>
-
 namespace ringkv {
 
 using OptionalTensor = std::optional<at::Tensor>;

@@ -4,27 +4,10 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <numeric>
-#include <vector>
-
 #include "block.h"
 #include "constants.h"
 
 namespace ringkv {
-
-// One stage of `rotate`. kHalf is a compile-time constant, so that compilers vectorise.
-template <int64_t kHalf>
-inline void butterflies(float* x, int64_t width) {
-  for (int64_t i = 0; i < width; i += 2 * kHalf)
-    for (int64_t j = i; j < i + kHalf; ++j) {
-      const float first = x[j], second = x[j + kHalf];
-      x[j] = first + second;
-      x[j + kHalf] = first - second;
-    }
-}
 
 // Multiplies x [width] by a Hadamard matrix in place, as `rotate` in hadamard.py does; width <= 4096.
 template <int64_t kHalf = 1>

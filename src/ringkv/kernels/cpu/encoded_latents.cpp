@@ -8,10 +8,6 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <ATen/ops/empty_like.h>
-
-#include <limits>
-
 #include "constants.h"
 #include "encoded_slots.h"
 

@@ -2,11 +2,6 @@
 
 #pragma once
 
-#include <cstring>
-#include <limits>
-#include <numeric>
-#include <vector>
-
 #include "block_encoded.h"
 #include "decode_step.h"
 #include "entries.h"

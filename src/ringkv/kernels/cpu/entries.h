@@ -7,9 +7,6 @@
 
 #pragma once
 
-#include <bit>
-#include <vector>
-
 #include "decode_step.h"
 #include "files.h"
 #include "pages.h"

@@ -2,12 +2,6 @@
 
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <algorithm>
-#include <optional>
-#include <tuple>
-
 #include "product.h"
 
 namespace ringkv {

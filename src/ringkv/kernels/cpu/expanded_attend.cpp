@@ -7,14 +7,6 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <array>
-#include <limits>
-#include <tuple>
-
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
-#include <torch/library.h>
-
 #include "epilogues.h"
 
 namespace ringkv {

@@ -1,15 +1,6 @@
 // experts on the CPU: two products for each expert that some row has chosen, then the weighted sum of each row. See
 // experts.py.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <atomic>
-#include <functional>
-#include <vector>
-
 #include "epilogues.h"
 
 namespace ringkv {

@@ -2,12 +2,6 @@
 
 #include "files.h"
 
-#include <c10/core/Storage.h>
-#include <torch/library.h>
-
-#include <mutex>
-#include <vector>
-
 namespace ringkv {
 namespace {
 

@@ -3,14 +3,8 @@
 
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <vector>
 
 namespace ringkv {
 

@@ -2,9 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "tiles.h"
 #include "workspace.h"
 

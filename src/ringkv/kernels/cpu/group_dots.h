@@ -5,8 +5,6 @@
 
 #pragma once
 
-#include <vector>
-
 #include "float_rows.h"
 #include "stored_groups.h"
 #include "workspace.h"

@@ -1,28 +1,9 @@
 // hadamard on the CPU: sums and differences of a row's elements, then signs. Threads divide the rows. See mix.py.
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <bit>
-#include <cmath>
-#include <vector>
+#include "lanes.h"
 
 namespace ringkv {
 namespace {
-
-// One round over `count` floats: each run of `half` and the next become their sum and their difference.
-template <int64_t kHalf>
-void fixed_round(float* x, int64_t count) {
-  for (int64_t at = 0; at < count; at += 2 * kHalf)
-#pragma GCC unroll 8
-    for (int64_t i = at; i < at + kHalf; ++i) {
-      const float first = x[i], second = x[i + kHalf];
-      x[i] = first + second, x[i + kHalf] = first - second;
-    }
-}
 
 void wide_round(float* x, int64_t count, int64_t half) {
   for (int64_t at = 0; at < count; at += 2 * half) {
@@ -37,10 +18,10 @@ void wide_round(float* x, int64_t count, int64_t half) {
 
 void one_round(float* x, int64_t count, int64_t half) {
   switch (half) {
-    case 1: return fixed_round<1>(x, count);
-    case 2: return fixed_round<2>(x, count);
-    case 4: return fixed_round<4>(x, count);
-    case 8: return fixed_round<8>(x, count);
+    case 1: return butterflies<1>(x, count);
+    case 2: return butterflies<2>(x, count);
+    case 4: return butterflies<4>(x, count);
+    case 8: return butterflies<8>(x, count);
     default: return wide_round(x, count, half);
   }
 }

@@ -189,44 +189,33 @@ struct ShortChunk : NibbleColumns {
 // Levels of two entries, interleaved: kWords words of each, and each nibble of them is a vector of pairs.
 struct LevelPairs {
   using V = IntVector::V;
+  static constexpr int64_t kWords = kLanes;
+  static constexpr int kMaxQueries = kLanes > 8 ? 6 : 3;  // queries that share a pass
   V words;
 
-#if defined(CPU_CAPABILITY_AVX512)
-  static constexpr int64_t kWords = 16;
-  static constexpr int kMaxQueries = 6;  // queries that share a pass
   LevelPairs(const uint8_t* a, const uint8_t* b, int64_t count)
-      : words(_mm512_or_si512(widen(a, count), _mm512_slli_epi32(widen(b, count), 16))) {}
+      : words(widen(a, count) | RINGKV_SIMD(slli_epi32)(widen(b, count), 16)) {}
   template <int N>
   V nibble() const {
-    return _mm512_and_si512(_mm512_srli_epi16(words, 4 * N), _mm512_set1_epi16(15));
+    return RINGKV_SIMD(srli_epi16)(words, 4 * N) & RINGKV_SIMD(set1_epi16)(15);
   }
   static void store(V sums, float by, float add, float* to, int64_t count) {
-    const __m512 scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(by), _mm512_set1_ps(add));
+    const auto scaled = at::vec::fmadd(Vec(RINGKV_SIMD(cvtepi32_ps)(sums)), Vec(by), Vec(add));
+#if defined(CPU_CAPABILITY_AVX512)
     _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), scaled);
+#else
+    scaled.store(to);
+#endif
   }
 
  private:
   static V widen(const uint8_t* at, int64_t count) {
+#if defined(CPU_CAPABILITY_AVX512)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(__mmask16((1u << count) - 1), at));
-  }
 #else
-  static constexpr int64_t kWords = 8;
-  static constexpr int kMaxQueries = 3;
-  LevelPairs(const uint8_t* a, const uint8_t* b, int64_t)
-      : words(_mm256_or_si256(widen(a), _mm256_slli_epi32(widen(b), 16))) {}
-  template <int N>
-  V nibble() const {
-    return _mm256_and_si256(_mm256_srli_epi16(words, 4 * N), _mm256_set1_epi16(15));
-  }
-  static void store(V sums, float by, float add, float* to, int64_t) {
-    _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(by), _mm256_set1_ps(add)));
-  }
-
- private:
-  static V widen(const uint8_t* at) {
-    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-  }
+    return _mm256_cvtepu16_epi32(loaded<HalfInts>(at));
 #endif
+  }
 };
 
 // out[g * width + n * stride + i] = sum over j of weights[g][j] * nibble n of word i of value[j], for `count` words of

@@ -4,24 +4,55 @@
 
 #pragma once
 
-#include <ATen/cpu/vec/functional.h>
-#include <ATen/cpu/vec/vec.h>
-
-#include <cstdint>
-#include <cstring>
-#include <tuple>
-
 namespace ringkv {
 
 using Vec = at::vec::Vectorized<float>;
 constexpr int kLanes = Vec::size();
 constexpr int kStep = 2 * kLanes;
 
-// Returns the 32 bits from an address on.
-inline int32_t word_of(const void* from) {
-  int32_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
+// Integers in a vector as long as Vec, and in one of half its length. RINGKV_SIMD(add_epi32) is the intrinsic that adds
+// two such vectors.
+#if defined(CPU_CAPABILITY_AVX512)
+#define RINGKV_SIMD(name) _mm512_##name
+using Ints = __m512i;
+using HalfInts = __m256i;
+#else
+#define RINGKV_SIMD(name) _mm256_##name
+using Ints = __m256i;
+using HalfInts = __m128i;
+#endif
+
+// Returns what is stored from an address on: a vector, or a word.
+template <typename T>
+inline T loaded(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+inline int32_t word_of(const void* from) { return loaded<int32_t>(from); }
+
+// Returns the 16-bit integers of as many bytes from an address on.
+inline Ints widened_bytes(const void* from) { return RINGKV_SIMD(cvtepi8_epi16)(loaded<HalfInts>(from)); }
+
+// One round of a Hadamard transform: each run of kHalf of `count` elements and the next become their sum and their
+// difference. kHalf is a compile-time constant, so that compilers vectorise.
+template <int64_t kHalf>
+inline void butterflies(float* x, int64_t count) {
+  for (int64_t i = 0; i < count; i += 2 * kHalf)
+    for (int64_t j = i; j < i + kHalf; ++j) {
+      const float first = x[j], second = x[j + kHalf];
+      x[j] = first + second;
+      x[j + kHalf] = first - second;
+    }
+}
+
+// The rounds with kHalf, twice as many, and so on below kStop.
+template <int64_t kHalf, int64_t kStop>
+inline void butterfly_rounds(float* x, int64_t count) {
+  if constexpr (kHalf < kStop) {
+    butterflies<kHalf>(x, count);
+    butterfly_rounds<2 * kHalf, kStop>(x, count);
+  }
 }
 
 // Loads and multiplies rows of stored type T, kStep elements at a time. `split` loads a step into two float vectors, in

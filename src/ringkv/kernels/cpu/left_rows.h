@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-#include <vector>
-
 #include "normalise.h"
 #include "tiles.h"
 #include "weights.h"

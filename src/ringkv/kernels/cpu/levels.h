@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <c10/util/Half.h>
-#include <immintrin.h>
-
 #include "encoded_block.h"
 
 namespace ringkv {
@@ -18,13 +15,10 @@ inline float limited(float x, float low, float high) { return std::min(std::max(
 // Converts float16 to float.
 inline void widen(const c10::Half* from, int64_t count, float* to) {
   int64_t i = 0;
-#if defined(CPU_CAPABILITY_AVX512)
-  for (; i + 16 <= count; i += 16)
-    _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i))));
-#else
-  for (; i + 8 <= count; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-#endif
+  for (Vec wide; i + kLanes <= count; i += kLanes) {
+    at::vec::load_fp32_from_fp16(from + i, wide);
+    wide.store(to + i);
+  }
   for (; i < count; ++i) to[i] = float(from[i]);
 }
 

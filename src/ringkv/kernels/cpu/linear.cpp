@@ -1,10 +1,6 @@
 // linear and gated on the CPU: a product of x [M, in] with a packed weight, fused with the RMSNorm before and the bias,
 // gate or residual after. See linear.py.
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
 #include "epilogues.h"
 
 namespace ringkv {

@@ -5,8 +5,6 @@
 
 #pragma once
 
-#include <vector>
-
 #include "weights.h"
 #include "workspace.h"
 

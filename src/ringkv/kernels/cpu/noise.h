@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-
 namespace ringkv {
 
 constexpr float kMostNoise = 16.64f;  // upper bound of the noise

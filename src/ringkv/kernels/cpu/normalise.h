@@ -2,11 +2,6 @@
 
 #pragma once
 
-#include <c10/util/BFloat16.h>
-
-#include <cmath>
-#include <tuple>
-
 #include "lanes.h"
 #include "tiles.h"
 

@@ -2,14 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <numeric>
-#include <vector>
-
 #include "block.h"
 #include "decode_step.h"
 #include "workspace.h"

@@ -2,9 +2,6 @@
 
 #pragma once
 
-#include <cstring>
-#include <type_traits>
-
 #include "block.h"
 #include "block_tiles.h"
 #include "decode_step.h"

@@ -7,18 +7,6 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <atomic>
-#include <limits>
-#include <tuple>
-#include <vector>
-
 #include "decode_step.h"
 
 namespace ringkv {

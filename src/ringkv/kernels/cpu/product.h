@@ -7,11 +7,6 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
-#include <cmath>
-#include <vector>
-
 #include "byte_panels.h"
 #include "byte_tiles.h"
 #include "bytes.h"

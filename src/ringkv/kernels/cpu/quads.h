@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-
 #include "tiles.h"
 
 namespace ringkv {

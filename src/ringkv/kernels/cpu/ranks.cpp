@@ -5,23 +5,10 @@
 // barrier of the call between, where the others arrive only after they have read. All ranks add in the same order, so
 // all get the same bits. A waiting rank spins, then sleeps, because there may be fewer cores than ranks.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <torch/library.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <memory>
-#include <numeric>
-#include <thread>
 
 #include "lanes.h"
 

@@ -11,31 +11,15 @@ namespace ringkv {
 
 // A pair row of a tile: two elements of each of kLanes outputs, or sums of such pairs, in 16 bits.
 struct PairWords {
-#if defined(CPU_CAPABILITY_AVX512)
-  __m512i words;
-  static PairWords load(const uint8_t* row) {
-    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)))};
-  }
-  PairWords operator+(PairWords b) const { return {_mm512_add_epi16(words, b.words)}; }
-  PairWords operator-(PairWords b) const { return {_mm512_sub_epi16(words, b.words)}; }
-  Vec sums() const { return dot(_mm512_set1_epi16(1)); }
-  Vec differences() const { return dot(_mm512_set1_epi32(int(0xffff0001))); }
+  Ints words;
+  static PairWords load(const uint8_t* row) { return {widened_bytes(row)}; }
+  PairWords operator+(PairWords b) const { return {RINGKV_SIMD(add_epi16)(words, b.words)}; }
+  PairWords operator-(PairWords b) const { return {RINGKV_SIMD(sub_epi16)(words, b.words)}; }
+  Vec sums() const { return dot(RINGKV_SIMD(set1_epi16)(1)); }
+  Vec differences() const { return dot(RINGKV_SIMD(set1_epi32)(int(0xffff0001))); }
 
  private:
-  Vec dot(__m512i by) const { return Vec(_mm512_cvtepi32_ps(_mm512_madd_epi16(words, by))); }
-#else
-  __m256i words;
-  static PairWords load(const uint8_t* row) {
-    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)))};
-  }
-  PairWords operator+(PairWords b) const { return {_mm256_add_epi16(words, b.words)}; }
-  PairWords operator-(PairWords b) const { return {_mm256_sub_epi16(words, b.words)}; }
-  Vec sums() const { return dot(_mm256_set1_epi16(1)); }
-  Vec differences() const { return dot(_mm256_set1_epi32(int(0xffff0001))); }
-
- private:
-  Vec dot(__m256i by) const { return Vec(_mm256_cvtepi32_ps(_mm256_madd_epi16(words, by))); }
-#endif
+  Vec dot(Ints by) const { return Vec(RINGKV_SIMD(cvtepi32_ps)(RINGKV_SIMD(madd_epi16)(words, by))); }
 };
 
 // Writes a block's rotated weights, and raises `largest` to their magnitudes by output. The integers of each half are

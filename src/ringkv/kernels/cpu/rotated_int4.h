@@ -6,10 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "quads.h"
 #include "row_groups.h"
 #include "weights.h"
@@ -90,15 +86,7 @@ inline void rotate_block(const uint8_t* block, BlockFloats& to, float (&largest)
       const uint8_t* at = block + sizeof stored + k / 8 * StoredInt4::kLineBytes + (n % 8 * 2 + k % 2) * 4;
       to[k][n] = float(word_of(at) >> (k % 8 / 2 * 8 + n / 8 * 4) & 15);
     }
-  for (int64_t half = 1; half < kRotation; half *= 2)
-    for (int64_t k = 0; k < kTileK; ++k) {
-      if (k & half) continue;
-      for (int64_t n = 0; n < kTileN; ++n) {
-        const float first = to[k][n], second = to[k + half][n];
-        to[k][n] = first + second;
-        to[k + half][n] = first - second;
-      }
-    }
+  butterfly_rounds<kTileN, kRotation * kTileN>(to[0], kBlockSize);
   for (int64_t k = 0; k < kTileK; ++k)
     for (int64_t n = 0; n < kTileN; ++n) {
       to[k][n] = std::fma(to[k][n], float(stored[n]) * (1.f / kRotation), k ? 0.f : float(stored[kTileN + n]));

@@ -1,18 +1,5 @@
 // route on the CPU: scores, groups and the best experts of one row after the other. See route.py.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
-#include <optional>
-#include <tuple>
-#include <vector>
-
 #include "lanes.h"
 
 namespace ringkv {

@@ -9,12 +9,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <vector>
-
 #include "left_rows.h"
 #include "workspace.h"
 
@@ -97,13 +91,7 @@ class RotatedGroup {
  public:
   explicit RotatedGroup(const BF16* x) {
     for (int64_t i = 0; i < kGroup; ++i) of_[i] = float(x[i]);
-    for (int64_t half = 1; half < kRotation; half *= 2)
-      for (int64_t i = 0; i < kGroup; i += 2 * half)
-        for (int64_t j = i; j < i + half; ++j) {
-          const float first = of_[j], second = of_[j + half];
-          of_[j] = first + second;
-          of_[j + half] = first - second;
-        }
+    butterfly_rounds<1, kRotation>(of_, kGroup);
   }
   float largest() const {
     uint32_t bits = 0;

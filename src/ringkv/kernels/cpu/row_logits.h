@@ -6,13 +6,6 @@
 #include "lanes.h"
 #include "workspace.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <vector>
-
 namespace ringkv {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();

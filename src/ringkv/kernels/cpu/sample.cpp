@@ -7,16 +7,6 @@
 #include "row_logits.h"
 #include "truncate.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-#include <torch/library.h>
-
-#include <numeric>
-#include <optional>
-#include <vector>
-
 namespace ringkv {
 namespace {
 

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <immintrin.h>
-
 #include "tiles.h"
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)

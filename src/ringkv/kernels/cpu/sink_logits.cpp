@@ -1,12 +1,5 @@
 // add_sink_logits on the CPU: one factor for each row and query head. See sink_logits.py.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
-#include <torch/library.h>
-
-#include <cmath>
-
 namespace ringkv {
 namespace {
 

@@ -3,10 +3,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <limits>
-#include <utility>
-
 #include "block.h"
 #include "int_vectors.h"
 

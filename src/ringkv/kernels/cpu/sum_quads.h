@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <algorithm>
-
 #include "encoded_block.h"
 #include "softmax_weights.h"
 

@@ -1,13 +1,5 @@
 // take_rows on the CPU: gathers rows, with software prefetch. See take_rows.py.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <immintrin.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cstring>
-
 namespace ringkv {
 namespace {
 

@@ -7,14 +7,6 @@
 
 #pragma once
 
-#include <ATen/cpu/vec/vec.h>
-#include <c10/util/BFloat16.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
-
 namespace ringkv {
 
 using BF16 = at::BFloat16;

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <immintrin.h>
-
 #include "tiles.h"
 
 namespace ringkv {

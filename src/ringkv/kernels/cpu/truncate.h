@@ -8,11 +8,6 @@
 
 #include "row_logits.h"
 
-#include <bit>
-#include <cmath>
-#include <functional>
-#include <vector>
-
 namespace ringkv {
 
 struct Truncation {

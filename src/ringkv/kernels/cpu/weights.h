@@ -5,9 +5,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "lanes.h"
 #include "tiles.h"
 #include "widen.h"
@@ -139,6 +136,11 @@ struct PackedWeight {
   const uint8_t* block(int64_t i, int64_t k) const {
     return panel(i) + Storage::kHeaderBytes + k * Storage::kBlockBytes;
   }
+  // Bytes from a block of panel i to what is prefetched. The two panels of a pair are read alternately: the memory after
+  // one's end is the other, which was already read.
+  int64_t ahead(int64_t i, const uint8_t* block) const {
+    return kPrefetchBytes + (panel(i + 1) - block < kPrefetchBytes ? panel(1) - panel(0) : 0);
+  }
 };
 
 // Returns the sums of kLanes outputs from `out` on, times their scales.
@@ -174,9 +176,7 @@ class WidenedPanels {
     BF16* tile = tiles_;
     for (int64_t i = first_; i < std::min(2 * stop, weight_.count); ++i) {
       const uint8_t* block = weight_.block(i, from);
-      // The two panels of a pair are read alternately: the memory after one's end is the other, which was already read.
-      const int64_t ahead =
-          kPrefetchBytes + (weight_.panel(i + 1) - block < kPrefetchBytes ? weight_.panel(1) - weight_.panel(0) : 0);
+      const int64_t ahead = weight_.ahead(i, block);
       for (int64_t k = from; k < to; ++k, block += Storage::kBlockBytes, tile += kBlockSize) {
         for (int64_t line = 0; line < Storage::kBlockBytes; line += 64) __builtin_prefetch(block + ahead + line, 0, 3);
         Storage::widen(block, tile);

@@ -2,11 +2,6 @@
 
 #pragma once
 
-#include <c10/util/Half.h>
-
-#include <bit>
-#include <cstdint>
-
 #include "lanes.h"
 #include "tiles.h"
 
@@ -28,15 +23,9 @@ inline Vec from_bytes(const uint8_t* at) {
 }
 
 inline PairOfElements pair_of(const uint8_t* row) {
-#if defined(CPU_CAPABILITY_AVX512)
-  const __m512i words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
-  return {Vec(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 16), 16))),
-          Vec(_mm512_cvtepi32_ps(_mm512_srai_epi32(words, 16)))};
-#else
-  const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)));
-  return {Vec(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 16), 16))),
-          Vec(_mm256_cvtepi32_ps(_mm256_srai_epi32(words, 16)))};
-#endif
+  const Ints words = widened_bytes(row);
+  const Ints even = RINGKV_SIMD(srai_epi32)(RINGKV_SIMD(slli_epi32)(words, 16), 16);
+  return {Vec(RINGKV_SIMD(cvtepi32_ps)(even)), Vec(RINGKV_SIMD(cvtepi32_ps)(RINGKV_SIMD(srai_epi32)(words, 16)))};
 }
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__AVX512BF16__)

@@ -11,15 +11,6 @@
 
 #if defined(__AVX512BF16__) && defined(CPU_CAPABILITY_AVX512)
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
 namespace ringkv {
 namespace {
 

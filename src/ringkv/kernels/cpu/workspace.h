@@ -2,9 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 namespace ringkv {
 
 // Returns room for `count` elements in `buffer`, aligned to a cache line. The buffer grows and never shrinks.

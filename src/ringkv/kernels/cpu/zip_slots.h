@@ -4,13 +4,6 @@
 
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <array>
-#include <cmath>
-#include <numeric>
-#include <vector>
-
 #include "constants.h"
 #include "levels.h"
 

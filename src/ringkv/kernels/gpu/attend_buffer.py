@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ringkv.kernels.gpu.append_token import CHUNK, COUNTS
-from ringkv.kernels.gpu.tiles import attend_tile, nothing_attended, store_part
+from ringkv.kernels.gpu.tiles import attend_tile, load_queries, nothing_attended, store_part
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -38,24 +38,17 @@ def attend_buffer(
     head, row = tl.program_id(0) // blocks, tl.program_id(1)
     if tl.load(rows.live + row) == 0:
         return
-    query, column = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    mask = (query < queries)[:, None] & (column < WIDTH)[None, :]
-    q_at, q_row, q_head, q_query = q
-    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
-    queries_of_tile = tl.load(of_query, mask=mask, other=0.0)
-    if UPCAST:
-        queries_of_tile = queries_of_tile.to(tl.float32)
+    query = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    queries_of_tile = load_queries(q, row, head, query, queries, WIDTH, COLUMNS, UPCAST)
     of_slot = tl.load(rows.slot + row).to(tl.int64) * heads + head
     keys, values = keys_at + of_slot * plain * WIDTH, values_at + of_slot * plain * WIDTH
     count = tl.load(counts_at + of_slot * COUNTS) + tl.load(counts_at + of_slot * COUNTS + 1)
-    top, total, acc = nothing_attended(ROWS, COLUMNS)
+    softmax = nothing_attended(ROWS, COLUMNS)
     for start in range(0, count, BLOCK):
         entry = start + tl.arange(0, BLOCK)
-        top, total, acc = attend_tile(
-            queries_of_tile, keys, values, entry, entry < count, top, total, acc, scale, WIDTH, COLUMNS
-        )
+        softmax = attend_tile(queries_of_tile, keys, values, entry, entry < count, softmax, scale, WIDTH, COLUMNS)
     place = (row.to(tl.int64) * heads + head) * splits
-    store_part(parts, place, query, top, total, acc, queries, WIDTH, COLUMNS)
+    store_part(parts, place, query, softmax, queries, WIDTH, COLUMNS)
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "plain"], do_not_specialize_on_alignment=["counts_at"])
@@ -91,14 +84,11 @@ def note_attention(
     k = tl.load(keys + token[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
     if UPCAST:
         k = k.to(tl.float32)
-    q_at, q_row, q_head, q_query = q
     got = tl.zeros((BLOCK,), tl.float32)
     for block in range(0, queries, ROWS):
         query = block + tl.arange(0, ROWS)
-        is_query = query < queries
-        of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
-        vectors = tl.load(of_query, mask=is_query[:, None] & (column < WIDTH)[None, :], other=0.0).to(k.dtype)
-        lse = tl.load(lse_at + (row * heads + head) * queries + query, mask=is_query, other=float("inf"))
+        vectors = load_queries(q, row, head, query, queries, WIDTH, COLUMNS, UPCAST)
+        lse = tl.load(lse_at + (row * heads + head) * queries + query, mask=query < queries, other=float("inf"))
         scores = tl.dot(k, tl.trans(vectors), input_precision="ieee") * scale
         got += tl.sum(tl.exp2(scores - (lse * LOG2_E)[None, :]), 1)
     attention = attention_at + of_slot * CHUNK + token

@@ -10,7 +10,7 @@ B rows of a step, S slots, H key-value heads, Q queries of each, C entries, D el
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.tiles import attend_tile, nothing_attended, store_part, vector_of
+from ringkv.kernels.gpu.tiles import attend_tile, load_queries, nothing_attended, store_part, vector_of
 
 
 @triton.jit(do_not_specialize=["queries"])
@@ -37,32 +37,26 @@ def attend_split(
     first, stop = split * width, tl.minimum((split + 1) * width, length)
     if first >= stop:
         return
-    query, column = block * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    q_at, q_row, q_head, q_query = q
-    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
-    queries_of_tile = tl.load(of_query, mask=(query < queries)[:, None] & (column < WIDTH)[None, :], other=0.0)
-    if UPCAST:
-        queries_of_tile = queries_of_tile.to(tl.float32)
+    query = block * ROWS + tl.arange(0, ROWS)
+    queries_of_tile = load_queries(q, row, head, query, queries, WIDTH, COLUMNS, UPCAST)
     keys = READ.start(index, planes[0], slot, head, WIDTH)
     values = READ.start(index, planes[1], slot, head, WIDTH)
     if new is None:
         newest = -1
-        top, total, acc = nothing_attended(ROWS, COLUMNS)
+        softmax = nothing_attended(ROWS, COLUMNS)
     else:
         newest = READ.newest(index, slot, head, tl.load(rows.entry + row))
         new_k, new_v = vector_of(new[0], row, head), vector_of(new[1], row, head)
-        top, total, acc = attend_new(
+        softmax = attend_new(
             queries_of_tile, new_k, new_v, keys, values, newest, split == 0, block == 0, scale, ROWS, WIDTH, COLUMNS
         )
     for start in range(first, stop, BLOCK):
         i = start + tl.arange(0, BLOCK)
         entry = READ.entry(index, row, head, i, stop)
         is_read = (i < stop) & (entry != newest)
-        top, total, acc = attend_tile(
-            queries_of_tile, keys, values, entry, is_read, top, total, acc, scale, WIDTH, COLUMNS
-        )
+        softmax = attend_tile(queries_of_tile, keys, values, entry, is_read, softmax, scale, WIDTH, COLUMNS)
     place = (row.to(tl.int64) * heads + head) * splits + split  # beyond 2**31 elements with many slots
-    store_part(parts, place, query, top, total, acc, queries, WIDTH, COLUMNS)
+    store_part(parts, place, query, softmax, queries, WIDTH, COLUMNS)
 
 
 @triton.jit

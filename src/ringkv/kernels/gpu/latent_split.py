@@ -10,7 +10,7 @@ B rows of a step, S slots, Q query heads, C entries, D elements of an entry, E f
 import triton
 import triton.language as tl
 
-from ringkv.kernels.gpu.latent_tiles import attend_latents, exact_bits, plain_tile, store_latent_part
+from ringkv.kernels.gpu.latent_tiles import attend_latents, exact_bits, no_latents, plain_tile, store_latent_part
 from ringkv.kernels.gpu.splits import LN_2
 from ringkv.kernels.gpu.tiles import entries_per_split
 
@@ -56,8 +56,7 @@ def latent_split(
         exact = exact_bits(centers[0] + slot * centers[1] + WIDTH, WIDTH, EXACT)
         largest = tl.load(dots_at + (row * queries + query) * (2 + EXACT), mask=is_query, other=0.0)
         factor = (largest * scale)[:, None]
-        top, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
-        acc_first, acc_rest = tl.zeros((ROWS, FIRST), tl.float32), tl.zeros((ROWS, REST), tl.float32)
+        softmax = no_latents(ROWS, FIRST, REST)
     else:
         # The first split adds the new token to the softmax and writes it to the cache. All tiles skip its entry, so
         # that no program reads it while it is written, or multiplies by its old content, which may be NaN.
@@ -74,31 +73,14 @@ def latent_split(
         total = tl.where(is_first, tl.full((ROWS,), 1.0, tl.float32), 0.0)
         acc_first = tl.where(is_first, tl.zeros((ROWS, FIRST), tl.float32) + new_first, 0.0)
         acc_rest = tl.where(is_first, tl.zeros((ROWS, REST), tl.float32) + new_rest, 0.0)
-    top, total, acc_first, acc_rest = attend_latents(
-        q_first,
-        q_rest,
-        latents,
-        ranges,
-        first,
-        stop,
-        newest,
-        exact,
-        None,
-        top,
-        total,
-        acc_first,
-        acc_rest,
-        factor,
-        WIDTH,
-        FIRST,
-        REST,
-        BLOCK,
-        TILE,
-        q_at.dtype.element_ty,
-        PACKED,
+        softmax = top, total, acc_first, acc_rest
+    DTYPE: tl.constexpr = q_at.dtype.element_ty
+    q = q_first, q_rest
+    softmax = attend_latents(
+        q, latents, ranges, first, stop, newest, exact, None, softmax, factor, WIDTH, BLOCK, TILE, DTYPE, PACKED
     )
     at = (row.to(tl.int64) * splits + split) * queries + query  # beyond 2**31 elements with many slots
-    store_latent_part(parts, at, is_query, top, total, acc_first, acc_rest, WIDTH, FIRST, REST)
+    store_latent_part(parts, at, is_query, softmax, WIDTH, FIRST, REST)
 
 
 @triton.jit(do_not_specialize=["tokens", "groups", "start"])
@@ -134,28 +116,10 @@ def latent_prefill(
         q_first, q_rest = q_first.to(tl.float32), q_rest.to(tl.float32)
     last = start + query // groups
     stop = tl.minimum(start + (block * ROWS + ROWS - 1) // groups, start + tokens - 1) + 1
+    DTYPE: tl.constexpr = latents_at.dtype.element_ty
+    q, softmax = (q_first, q_rest), no_latents(ROWS, FIRST, REST)
     top, total, acc_first, acc_rest = attend_latents(
-        q_first,
-        q_rest,
-        latents_at,
-        None,
-        0,
-        stop,
-        -1,
-        None,
-        last,
-        tl.full((ROWS,), float("-inf"), tl.float32),
-        tl.zeros((ROWS,), tl.float32),
-        tl.zeros((ROWS, FIRST), tl.float32),
-        tl.zeros((ROWS, REST), tl.float32),
-        scale,
-        WIDTH,
-        FIRST,
-        REST,
-        BLOCK,
-        plain_tile,
-        latents_at.dtype.element_ty,
-        False,
+        q, latents_at, None, 0, stop, -1, None, last, softmax, scale, WIDTH, BLOCK, plain_tile, DTYPE, False
     )
     out = out_at + place
     tl.store(out + column[None, :], (acc_first / total[:, None]).to(out_at.dtype.element_ty), mask=is_query[:, None])

@@ -11,8 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def attend_latents(
-    q_first,  # [ROWS, FIRST]
-    q_rest,  # [ROWS, REST]
+    q,  # [ROWS, FIRST] and [ROWS, REST]
     latents,  # pointer to entry 0
     ranges,  # and to that of its scales; None if latents are plain
     first,  # entries to read
@@ -20,20 +19,19 @@ def attend_latents(
     skip,  # an entry that is not read, or -1
     exact,  # bits of entries that are not read; None: there are none
     last,  # [ROWS], the last entry that each query sees; None: all that are read
-    top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, FIRST] and [ROWS, REST]
-    total,
-    acc_first,
-    acc_rest,
+    softmax,  # so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, FIRST] and [ROWS, REST]
     scale,  # of all scores, or [ROWS, 1]
     WIDTH: tl.constexpr,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,  # loads a tile, as `plain_tile`
     DTYPE: tl.constexpr,  # to which elements and weights are rounded
     PACKED: tl.constexpr,  # see `elements`
 ):
     """Continue the softmax over entries first .. stop-1. Exponentials are powers of two: `scale` includes log2(e)."""
+    q_first, q_rest = q
+    top, total, acc_first, acc_rest = softmax
+    FIRST: tl.constexpr = q_first.shape[1]
+    REST: tl.constexpr = q_rest.shape[1]
     for start in range(first, stop, BLOCK):
         at = start + tl.arange(0, BLOCK)
         is_read = (at < stop) & (at != skip)
@@ -59,6 +57,13 @@ def attend_latents(
 
 
 @triton.jit
+def no_latents(ROWS: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr):
+    """Return the softmax before any entry, as `attend_latents` takes it."""
+    top, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
+    return top, total, tl.zeros((ROWS, FIRST), tl.float32), tl.zeros((ROWS, REST), tl.float32)
+
+
+@triton.jit
 def plain_tile(
     latents,
     ranges,
@@ -80,15 +85,13 @@ def store_latent_part(
     split_parts,  # float32 [B, S, G, D], normalised; float32 [B, S, G], log2 of the sum of exponentials
     at,  # [ROWS], their queries
     is_query,
-    top,
-    total,
-    acc_first,
-    acc_rest,
+    softmax,  # as `attend_latents` returns it
     WIDTH: tl.constexpr,
     FIRST: tl.constexpr,
     REST: tl.constexpr,
 ):
     """Write the partial results of one split."""
+    top, total, acc_first, acc_rest = softmax
     column, rest = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
     is_empty = total == 0.0
     by = tl.where(is_empty, 1.0, total)

@@ -23,20 +23,29 @@ def entries_per_split(live, splits, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def load_queries(q, row, head, query, queries, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, UPCAST: tl.constexpr):
+    """Return queries of a head, [ROWS, COLUMNS]; q is [B, H, G, D], with the strides of a row, a head and a query."""
+    q_at, q_row, q_head, q_query = q
+    column = tl.arange(0, COLUMNS)
+    of_query = q_at + row * q_row + head * q_head + query[:, None] * q_query + column[None, :]
+    vectors = tl.load(of_query, mask=(query < queries)[:, None] & (column < WIDTH)[None, :], other=0.0)
+    return vectors.to(tl.float32) if UPCAST else vectors
+
+
+@triton.jit
 def attend_tile(
     q,  # [ROWS, COLUMNS]
     keys,  # pointers to entry 0 of one slot and head
     values,
     entry,  # [BLOCK], the entries of a tile
     is_read,  # [BLOCK]
-    top,  # the softmax so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
-    total,
-    acc,
+    softmax,  # so far: maximum [ROWS], sum [ROWS], weighted values [ROWS, COLUMNS]
     scale,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Continue the softmax over a tile. Exponentials are powers of two: `scale` includes log2(e)."""
+    top, total, acc = softmax
     column = tl.arange(0, COLUMNS)
     mask = is_read[:, None] & (column < WIDTH)[None, :]
     tile = entry[:, None] * WIDTH + column[None, :]
@@ -65,14 +74,13 @@ def store_part(
     parts,  # float32 [B, H, S, Q, D], normalised; float32 [B, H, S, Q], log2 of the sum of exponentials
     place,  # (row * H + head) * S + split
     query,  # [ROWS]
-    top,
-    total,
-    acc,
+    softmax,  # as `attend_tile` returns it
     queries,
     WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Write the partial results of one split for queries of [0, queries)."""
+    top, total, acc = softmax
     column = tl.arange(0, COLUMNS)
     is_real = query < queries
     is_empty = total == 0.0

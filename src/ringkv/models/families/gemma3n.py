@@ -7,11 +7,11 @@ from typing import Any
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
-from ringkv.models.altup import AltUpLayer, Streams
 from ringkv.models.base import Change, ModelConfig
 from ringkv.models.families.gemma3 import GELU, GEMMA, ropes
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
+from ringkv.models.gemma_layers import AltUpLayer, Streams
 from ringkv.models.layer import SANDWICH, GaussianTopK
 from ringkv.models.reading import attention, common, feed_forward, refuse, sliding
 

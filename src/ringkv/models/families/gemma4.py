@@ -17,8 +17,8 @@ from ringkv.models.families.gemma3 import GELU, GEMMA
 from ringkv.models.families.routers import EXPERTS, checked
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
 from ringkv.models.fields import Raw, Refusal, count, flag, optional_count, table, texts, with_defaults
+from ringkv.models.gemma_layers import PerLayerInputLayer
 from ringkv.models.layer import SANDWICH, FeedForward, FeedForwardBlock
-from ringkv.models.per_layer_inputs import PerLayerInputLayer
 from ringkv.models.reading import attention, common, refuse, rope_of, sliding
 
 CAUSAL = Refusal("use_bidirectional_attention", lambda v: v in (None, False, "vision"), "causal attention to text")

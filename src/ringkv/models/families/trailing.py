@@ -6,8 +6,8 @@ from ringkv.base.errors import BadWeights
 from ringkv.models.base import Change, ModelConfig, Sliding, decoder
 from ringkv.models.families.gemma3 import OUTER, text_of
 from ringkv.models.fields import Raw, count, optional_count, optional_decimal
+from ringkv.models.gemma_layers import PerLayerInputs
 from ringkv.models.layer import Layer
-from ringkv.models.per_layer_inputs import PerLayerInputs
 from ringkv.models.reading import Fields
 
 SHARED_LAYERS = "num_kv_shared_layers"

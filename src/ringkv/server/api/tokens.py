@@ -99,7 +99,7 @@ def encode(serving: Serving, body: TokenizeBody) -> Sequence[int]:
         case None, [_, *_] as messages:
             _check_characters(sum(len(str(message)) for message in messages), longest, "messages")
             chat = ChatBody(messages=messages, tools=body.tools, chat_template_kwargs=body.chat_template_kwargs)
-            return RenderedChat.of(serving, chat, longest).prompt
+            return RenderedChat.of(serving, chat, longest, answers=False).prompt
     raise InvalidRequest("send either a prompt or messages", "prompt")
 
 

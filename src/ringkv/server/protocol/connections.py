@@ -51,8 +51,7 @@ class _BoundedProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.app = with_body_writer(self.app)
-        self._owing: asyncio.TimerHandle | None = None  # until the client must have sent what it owes
-        self._reading: asyncio.TimerHandle | None = None  # until it must have read
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}  # until which the client must "send" or "read"
         self._quiet_since = monotonic()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -70,16 +69,16 @@ class _BoundedProtocol(H11Protocol):
         if self._owes_silently:
             self._await_client()
         else:
-            self._stop_awaiting()
+            self._end_deadline("send")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._reading is None:
+        if "read" not in self._deadlines:
             self._await_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_watching_reads()
+        self._end_deadline("read")
 
     def on_response_complete(self) -> None:
         self._quiet_since = monotonic()
@@ -90,8 +89,8 @@ class _BoundedProtocol(H11Protocol):
         self.loop.call_later(self.limits.seconds, self.transport.abort)  # if it does not read the end of its answer
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_awaiting()
-        self._stop_watching_reads()
+        self._end_deadline("send")
+        self._end_deadline("read")
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -119,17 +118,12 @@ class _BoundedProtocol(H11Protocol):
         return self.conn.their_state is h11.IDLE or (self.conn.their_state is h11.SEND_BODY and is_answered)
 
     def _await_client(self) -> None:
-        if self._owing is None:
-            self._owing = self.loop.call_later(self.limits.seconds, self._refuse, 408)
-
-    def _stop_awaiting(self) -> None:
-        if self._owing is not None:
-            self._owing.cancel()
-            self._owing = None
+        if "send" not in self._deadlines:
+            self._deadlines["send"] = self.loop.call_later(self.limits.seconds, self._refuse, 408)
 
     def _await_reading(self) -> None:
         unsent = self.transport.get_write_buffer_size()
-        self._reading = self.loop.call_later(self.limits.seconds, self._check_reading, unsent)
+        self._deadlines["read"] = self.loop.call_later(self.limits.seconds, self._check_reading, unsent)
 
     def _check_reading(self, unsent: int) -> None:
         """Close the connection if too little of what was unsent has been read."""
@@ -138,10 +132,9 @@ class _BoundedProtocol(H11Protocol):
         else:
             self._await_reading()
 
-    def _stop_watching_reads(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    def _end_deadline(self, name: str) -> None:
+        if timer := self._deadlines.pop(name, None):
+            timer.cancel()
 
     def _make_room(self) -> None:
         """Close the connection that has owed bytes for longest, or this connection if the others owe none."""
@@ -155,7 +148,7 @@ class _BoundedProtocol(H11Protocol):
 
     def _refuse(self, status: int) -> None:
         """Send an error and close the connection; only close it if an answer has begun."""
-        self._stop_awaiting()
+        self._end_deadline("send")
         if request := self._request:
             request.disconnected = True
             request.message_event.set()

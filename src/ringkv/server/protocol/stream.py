@@ -76,9 +76,8 @@ class EventStream(Response):
                 if first.done():
                     first.result()
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                while not first.done():
+                while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
                     await _send(send, COMMENT)
-                    await asyncio.wait((first,), timeout=self.PAUSE)
             finally:
                 first.cancel()
                 await asyncio.wait((first,))

@@ -3,42 +3,14 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from ringkv.base.engine import Limits
 from ringkv.base.events import Event, Failed, Finished, FinishReason, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
-from ringkv.base.kv import KVChoice
-from ringkv.base.messages import EngineMetrics, KeptTokens, Occupancy, Stats
 from ringkv.base.request import Request
 from ringkv.server.run.metrics import Meter
 from ringkv.text.answers.answer_stream import AnswerStream, content_of
 from ringkv.text.answers.spans import AnswerPart
-
-
-class EngineChannel(Protocol):
-    """`EngineClient` and `Supervisor` of `worker` implement it, and say what its methods do."""
-
-    limits: Limits
-    default_kv: KVChoice
-    restarts: int  # times that the engine was started again
-
-    @property
-    def alive(self) -> bool: ...
-
-    def submit(self, groups: Sequence[Sequence[Request]]) -> AsyncGenerator[Sequence[Event], None]: ...
-
-    def cancel(self, request_id: str) -> None: ...
-
-    def stats(self) -> Stats: ...
-
-    def metrics(self) -> EngineMetrics: ...
-
-    def watch(self, on: bool) -> None: ...
-
-    def slots(self) -> Occupancy: ...
-
-    async def kept(self, name: str) -> KeptTokens | None: ...
+from ringkv.worker.supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -135,7 +107,7 @@ class OutputProcessor:
         return replace(output, parts=parts, finish=Finish(reason, usage))
 
 
-async def generate(engine: EngineChannel, groups: Sequence[Sequence[OutputProcessor]]) -> OutputStream:
+async def generate(engine: Supervisor, groups: Sequence[Sequence[OutputProcessor]]) -> OutputStream:
     """Run requests, those of a group on one prompt, and yield their outputs. A choice's index counts over all groups.
 
     The first error ends all. Closing the generator cancels the requests that still run.
@@ -159,7 +131,7 @@ async def generate(engine: EngineChannel, groups: Sequence[Sequence[OutputProces
                 yield outputs
 
 
-def _process(engine: EngineChannel, processor: OutputProcessor, event: Event) -> TokenOutput | None:
+def _process(engine: Supervisor, processor: OutputProcessor, event: Event) -> TokenOutput | None:
     """Return an event's output. Cancels the request if a stop string is complete now."""
     was_stopped = processor.stopped
     output = processor.process(event)

@@ -1,8 +1,9 @@
 """Prometheus metrics of `/metrics`; each app has its own registry. `engine_metrics` has those read when scraped."""
 
+import collections
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -45,6 +46,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        self._totals = collections.Counter[str]()
         self._requests = Counter("ringkv_requests", "HTTP requests answered", ["endpoint", "status"], registry=registry)
         self._rejected = Counter(
             "ringkv_requests_rejected", "Calls refused because of load, by reason", ["reason"], registry=registry
@@ -59,10 +61,14 @@ class Metrics:
 
     def answered(self, endpoint: str, status: int) -> None:
         self._requests.labels(endpoint, str(status)).inc()
+        if endpoint in GENERATING:
+            is_invalid = 400 <= status < 500 and status != NOT_ANSWERED
+            self._totals.update(requests=1, invalid=is_invalid, failed=status >= 500)
 
     def rejected(self, reason: str) -> None:
         """Count a call that was refused because of load, not because of what it is."""
         self._rejected.labels(reason).inc()
+        self._totals.update(rejected=1, above_rate=reason == NOT_BY_STATUS)
 
     def totals(self) -> dict[str, int]:
         """Return how many requests to generate were answered with any status, and three kinds of them.
@@ -70,20 +76,12 @@ class Metrics:
         invalid: refused because of what they are: status 4xx, without those above a rate limit. rejected: refused
         because of load. errors: those that the server failed to answer.
         """
-        answers = [
-            (int(labels["status"]), count)
-            for labels, count in _samples(self._requests)
-            if labels["endpoint"] in GENERATING
-        ]
-        reasons = {labels["reason"]: count for labels, count in _samples(self._rejected)}
-        rejected, above_rate = sum(reasons.values()), reasons.get(NOT_BY_STATUS, 0)
-        invalid = sum(count for status, count in answers if 400 <= status < 500 and status != NOT_ANSWERED)
-        failed = sum(count for status, count in answers if status >= 500)
+        total = self._totals
         return {
-            "requests": sum(count for _, count in answers),
-            "invalid": max(0, invalid - above_rate),
-            "rejected": rejected,
-            "errors": max(0, failed - (rejected - above_rate)),
+            "requests": total["requests"],
+            "invalid": max(0, total["invalid"] - total["above_rate"]),
+            "rejected": total["rejected"],
+            "errors": max(0, total["failed"] - (total["rejected"] - total["above_rate"])),
         }
 
     def render(self) -> bytes:
@@ -93,14 +91,6 @@ class Metrics:
         return ModelMetrics(
             self, {name: metric.labels(model) for name, metric in (self._counters | self._histograms).items()}
         )
-
-
-def _samples(counter: Counter) -> Iterator[tuple[Mapping[str, str], int]]:
-    """Yield the labels and the value of each child of a counter, or of the counter itself if it has no labels."""
-    for metric in counter.collect():
-        for sample in metric.samples:
-            if sample.name.endswith("_total"):
-                yield sample.labels, int(sample.value)
 
 
 class TokenTimes:
@@ -131,16 +121,17 @@ class ModelMetrics:
 
     def __init__(self, server: Metrics, children: Mapping[str, Any]) -> None:
         self.server, self.times = server, TokenTimes()
-        self._children = children
+        self._children, self._counts = children, dict.fromkeys(COUNTERS, 0.0)
         self._recent: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in HISTOGRAMS}
 
     def count(self, name: str) -> int:
         """Return the value of a counter in `COUNTERS`."""
-        return next(count for _, count in _samples(self._children[name]))
+        return int(self._counts[name])
 
     def add(self, name: str, count: float) -> None:
         """Add to a counter in `COUNTERS`."""
         self._children[name].inc(count)
+        self._counts[name] += count
 
     def observe(self, name: str, seconds: float) -> None:
         """Add to a histogram in `HISTOGRAMS`."""

@@ -34,8 +34,8 @@ class RenderedChat:
     """system_tokens: number of leading prompt tokens that hold the system message.
 
     spans: reasoning and tool calls that the answer may contain. open_span: the span that the prompt has opened.
-    may_think: the answer may begin with reasoning, or go on with that of the prompt. calls: None if no tool may be
-    called.
+    may_think: the answer may begin with reasoning, or go on with that of the prompt. marks: the tokens of the marks
+    of reasoning, if they are tokens. calls: None if no tool may be called.
     """
 
     prompt: Sequence[int]
@@ -43,13 +43,14 @@ class RenderedChat:
     spans: Sequence[MarkedSpan]
     open_span: MarkedSpan | None
     may_think: bool
+    marks: tuple[int | None, int | None]
     calls: AllowedCalls | None
 
     @classmethod
-    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int) -> "RenderedChat":
-        """Render and tokenise a chat.
+    def of(cls, serving: Serving, body: ChatBody, longest_prompt: int, answers: bool = True) -> "RenderedChat":
+        """Render and tokenise a chat. answers: it will be answered, so calls must be of a format that is read.
 
-        Raises PromptTooLong, before tokenising, for a text that has over `longest_prompt` tokens whatever they are.
+        Raises PromptTooLong, before tokenising, for a text that is too long for `longest_prompt` tokens.
         """
         if serving.template is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
@@ -59,7 +60,8 @@ class RenderedChat:
         converted = messages = template_messages(body.messages)
         if not template.mentions("tools"):
             messages, tool_schemas = with_tools_described(messages, tool_schemas), []
-        marks_reasoning = serving.tokenizer.token_id(THINK) is not None or template.mentions(THINK)
+        marks = serving.tokenizer.token_id(THINK), serving.tokenizer.token_id(END_OF_THINK)
+        marks_reasoning = marks[0] is not None or template.mentions(THINK)
         options: dict[str, Any] = {
             "tools": tool_schemas or None,
             "variables": _variables(body, template, marks_reasoning),
@@ -71,16 +73,16 @@ class RenderedChat:
         serving.tokenizer.check_length(text, longest_prompt, body.prompt_field)
         prompt = serving.tokenizer.encode_prompt(rendered)
         system_tokens = template.system_tokens(messages, serving.tokenizer, **options)
-        calls = _allowed_calls(body, tools, template)
+        calls = _allowed_calls(body, tools, template) if answers else None
         may_think = marks_reasoning and not text.rstrip().endswith(END_OF_THINK)
         think = replace(thinking(), ends_alone=may_think)
         spans = [*([think] if marks_reasoning else []), *([calls.format.span(calls.schemas)] if calls else [])]
         open_span = think if may_think and text.rstrip().endswith(THINK) else None
-        return cls(prompt, system_tokens, spans, open_span, may_think, calls)
+        return cls(prompt, system_tokens, spans, open_span, may_think, marks, calls)
 
     def constrained(self, grammar: str) -> str:
         """Return the grammar of an answer whose text after any reasoning has this grammar."""
-        return after_reasoning(grammar, self.open_span is not None) if self.may_think else grammar
+        return after_reasoning(grammar, self.open_span is not None, *self.marks) if self.may_think else grammar
 
     def reader(self) -> Reader:
         return Reader(self.spans, self.open_span)

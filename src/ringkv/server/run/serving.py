@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from ringkv.base.errors import InvalidRequest, UnknownModel
 from ringkv.server.run.admission import Admission
-from ringkv.server.run.generation import EngineChannel
 from ringkv.server.run.metrics import ModelMetrics
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.generation_config import Sampling
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
+from ringkv.worker.supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class LoadedModel:
     fields of `SamplingParams` that the model recommends, for requests that set none of them.
     """
 
-    engine: EngineChannel
+    engine: Supervisor
     tokenizer: Tokenizer
     template: ChatTemplate | None
     names: tuple[str, ...]

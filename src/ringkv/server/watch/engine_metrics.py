@@ -1,7 +1,7 @@
 """Metrics that are read when they are scraped: engines' state and times, queues and this process's tasks."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -11,34 +11,57 @@ from ringkv.base.histogram import Histogram
 from ringkv.server.run.serving import Serving
 
 LABELS = ("model",)
-STATE = {
-    "ringkv_engine_up": "1 while the engine is running",
-    "ringkv_requests_waiting": "Requests waiting for a slot or their grammar",
-    "ringkv_requests_prefilling": "Requests in prefill",
-    "ringkv_requests_running": "Requests in decode",
-    "ringkv_slots": "Maximum number of requests in decode",
-    "ringkv_slots_free": "Free slots",
-    "ringkv_staging_lanes": "Maximum number of prompts in staging",
-    "ringkv_staging_lanes_free": "Free staging lanes",
-    "ringkv_kv_held_bytes": "All cache memory of the first rank: its slots, staging, prefix store; fixed at start",
-    "ringkv_kv_slots_bytes": "The part of it that is in slots: those that the first rank has",
-    "ringkv_queue_requests": "Requests admitted and not finished, less the slots",
-    "ringkv_queue_requests_limit": "The most that may wait (--max-queue)",
-    "ringkv_queue_tokens": "Tokens of prompts without a first token",
-    "ringkv_queue_tokens_limit": "The most that may wait (--max-queue-tokens)",
+Table = Mapping[str, tuple[str, Callable[[Serving], float | None]]]
+"""By name, a metric's help, and what its value is; None if a model has none."""
+STATE: Table = {
+    "ringkv_engine_up": ("1 while the engine is running", lambda each: each.engine.alive),
+    "ringkv_requests_waiting": (
+        "Requests waiting for a slot or their grammar",
+        lambda each: each.engine.stats().waiting,
+    ),
+    "ringkv_requests_prefilling": ("Requests in prefill", lambda each: each.engine.stats().prefilling),
+    "ringkv_requests_running": ("Requests in decode", lambda each: each.engine.stats().running),
+    "ringkv_slots": ("Maximum number of requests in decode", lambda each: each.engine.limits.slots),
+    "ringkv_slots_free": ("Free slots", lambda each: each.engine.stats().free_slots),
+    "ringkv_staging_lanes": ("Maximum number of prompts in staging", lambda each: each.engine.limits.lanes),
+    "ringkv_staging_lanes_free": ("Free staging lanes", lambda each: each.engine.stats().free_lanes),
+    "ringkv_kv_held_bytes": (
+        "All cache memory of the first rank: its slots, staging, prefix store; fixed at start",
+        lambda each: each.engine.limits.held_bytes,
+    ),
+    "ringkv_kv_slots_bytes": (
+        "The part of it that is in slots: those that the first rank has",
+        lambda each: each.engine.limits.slots_bytes,
+    ),
+    "ringkv_queue_requests": ("Requests admitted and not finished, less the slots", lambda each: each.admission.length),
+    "ringkv_queue_requests_limit": (
+        "The most that may wait (--max-queue)",
+        lambda each: each.admission.limits.requests,
+    ),
+    "ringkv_queue_tokens": ("Tokens of prompts without a first token", lambda each: each.admission.tokens),
+    "ringkv_queue_tokens_limit": (
+        "The most that may wait (--max-queue-tokens)",
+        lambda each: each.admission.limits.tokens,
+    ),
+    "ringkv_prefill_workers_connected": (
+        "Prefill workers that are connected; only of --role decode",
+        lambda each: each.engine.stats().prefill_workers,
+    ),
 }
-PREFILL = {"ringkv_prefill_workers_connected": "Prefill workers that are connected; only of --role decode"}
+COUNTERS: Table = {
+    "ringkv_requests_not_finite": (
+        "Requests that failed on logits that were not finite",
+        lambda each: each.engine.metrics().not_finite,
+    ),
+    "ringkv_engine_restarts": ("Engines started again after they ended", lambda each: each.engine.restarts),
+    "ringkv_generated_tokens": ("Tokens generated", lambda each: each.metrics.times.tokens),
+}
 HISTOGRAMS = {
     "queue": ("ringkv_queue_seconds", "Time from a request's submission until its prefill or its slot"),
     "prefill": ("ringkv_prefill_seconds", "Time of a prompt's prefill, with the decode steps in between"),
     "compress": ("ringkv_compress_seconds", "Time to select the entries of a prompt"),
     "step": ("ringkv_decode_step_seconds", "Time of a decode step of all slots"),
 }  # fields of `EngineMetrics`
-COUNTERS = {
-    "ringkv_requests_not_finite": "Requests that failed on logits that were not finite",
-    "ringkv_engine_restarts": "Engines started again after they ended",
-    "ringkv_generated_tokens": "Tokens generated",
-}
 
 
 class EngineCollector(Collector):
@@ -49,20 +72,13 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         served = {serving.names[0]: serving for serving in self._served}
-        yield from families(GaugeMetricFamily, STATE, {model: _state(serving) for model, serving in served.items()})
-        workers = {model: serving.engine.stats().prefill_workers for model, serving in served.items()}
-        connected = {model: (count,) for model, count in workers.items() if count is not None}
-        yield from families(GaugeMetricFamily, PREFILL, connected)
+        yield from families(GaugeMetricFamily, STATE, served)
         ranks = GaugeMetricFamily("ringkv_kv_rank_bytes", "Cache memory of each rank", labels=["model", "rank"])
         for model, serving in served.items():
             for index, rank in enumerate(serving.engine.limits.rank_bytes):
                 ranks.add_metric([model, str(index)], rank.held)
         yield ranks
-        counts = {
-            model: (serving.engine.metrics().not_finite, serving.engine.restarts, serving.metrics.times.tokens)
-            for model, serving in served.items()
-        }
-        yield from families(CounterMetricFamily, COUNTERS, counts)
+        yield from families(CounterMetricFamily, COUNTERS, served)
         for field, (name, help_) in HISTOGRAMS.items():
             yield histograms(
                 name, help_, {model: getattr(each.engine.metrics(), field) for model, each in served.items()}
@@ -70,27 +86,6 @@ class EngineCollector(Collector):
         between = {model: serving.metrics.times.between() for model, serving in served.items()}
         yield histograms("ringkv_inter_token_seconds", "Time between two tokens of one answer", between)
         yield GaugeMetricFamily("ringkv_asyncio_tasks", "Tasks of the HTTP process", _tasks())
-
-
-def _state(serving: Serving) -> Sequence[float]:
-    """Return the values of `STATE`."""
-    stats, limits, admission = serving.engine.stats(), serving.engine.limits, serving.admission
-    return (
-        int(serving.engine.alive),
-        stats.waiting,
-        stats.prefilling,
-        stats.running,
-        limits.slots,
-        stats.free_slots,
-        limits.lanes,
-        stats.free_lanes,
-        limits.held_bytes,
-        limits.slots_bytes,
-        admission.length,
-        admission.limits.requests,
-        admission.tokens,
-        admission.limits.tokens,
-    )
 
 
 def histograms(name: str, help_: str, values: Mapping[str, Histogram]) -> Metric:
@@ -104,15 +99,14 @@ def histograms(name: str, help_: str, values: Mapping[str, Histogram]) -> Metric
 
 
 def families(
-    metric: type[GaugeMetricFamily | CounterMetricFamily],
-    names: Mapping[str, str],
-    values: Mapping[str, Sequence[float]],
+    metric: type[GaugeMetricFamily | CounterMetricFamily], table: Table, served: Mapping[str, Serving]
 ) -> Iterator[Metric]:
-    """Yield a metric for each name and help. values: by model, in the order of the names."""
-    for index, (name, help_) in enumerate(names.items()):
+    """Yield the metrics of a table for these models, by their own names."""
+    for name, (help_, read) in table.items():
         family = metric(name, help_, labels=LABELS)
-        for model, numbers in values.items():
-            family.add_metric([model], numbers[index])
+        for model, serving in served.items():
+            if (value := read(serving)) is not None:
+                family.add_metric([model], value)
         yield family
 
 

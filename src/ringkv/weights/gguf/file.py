@@ -137,7 +137,7 @@ class GGUF:
         permuted before they are dequantised.
         Raises BadWeights if a value is not finite.
         """
-        data = self._data(name, expert)
+        data = self.data(name, expert)
         shape = self.shape(name)[-data.ndim :]
         if len(shape) == 1:  # a single row, so that its values are what `order` permutes
             values = self._values(name, data)
@@ -152,21 +152,17 @@ class GGUF:
         """Return a tensor's type, such as "Q4_K"."""
         return str(self._tensors[name].place.type.name)
 
-    def blocks(self, name: str, expert: int) -> npt.NDArray[np.uint8]:
-        """Return rows of blocks of one matrix of a stack, uint8 [rows, bytes], without dequantising them."""
-        return self._data(name, expert)
-
     def groups(
         self, name: str, order: npt.NDArray[np.intp] | None = None, expert: int | None = None
     ) -> list[npt.NDArray[Any]]:
         """Return the parts of a matrix in groups without dequantising it; `order` and `expert` as for `rows`."""
-        data = self._data(name, expert)
+        data = self.data(name, expert)
         parts = groups.split(self.kind(name), np.ascontiguousarray(data if order is None else data[order]))
         if not all(np.isfinite(part).all() for part in parts if part.dtype == np.float16):
             raise self.not_finite(name)
         return parts
 
-    def _data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
+    def data(self, name: str, expert: int | None = None) -> npt.NDArray[Any]:
         """Return the mapped tensor, or one matrix of a stack: its elements, or its blocks as rows of bytes."""
         place, mapped, _ = self._tensors[name]
         stored = mapped[place.start : place.start + place.bytes].view(PLAIN.get(self.kind(name), "u1"))

@@ -77,7 +77,7 @@ def _packed(names: Sequence[str], shape: tuple[int, ...], part: slice) -> Merged
 
     def blocks(gguf: GGUF) -> Iterator[Array]:
         for expert in range(shape[0]):
-            stacks = {name: gguf.blocks(name, expert) for name in names}
+            stacks = {name: gguf.data(name, expert) for name in names}
             for name, rows in stacks.items():
                 if (rows[:, :: BYTES + 1] > LARGEST_EXPONENT).any():
                     raise gguf.not_finite(name)

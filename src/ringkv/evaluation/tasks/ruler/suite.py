@@ -4,14 +4,13 @@ Source: RULER (arXiv 2404.06654). Prompts have its parts and settings, but our s
 so scores are comparable to the paper's, not equal. Variable tracking has no worked example.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
 from string import ascii_uppercase
-from typing import Protocol
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.draft import fitted, places
@@ -22,12 +21,7 @@ from ringkv.evaluation.tasks.ruler.questions import Question
 from ringkv.evaluation.tasks.source import Source
 
 HOPS = 4  # of a chain of assignments
-
-
-class Recipe(Protocol):
-    """Makes a draft, deterministically. `depth` is the depth of a single needle."""
-
-    def __call__(self, seed: str, hay: int, depth: float, data: Path | None) -> Sample: ...
+Recipe = Callable[..., Sample]  # makes a draft of a seed, its hay, the depth of a single needle and the data
 
 
 def tracing(seed: str, hay: int, depth: float, data: Path | None) -> Sample:
