@@ -11,11 +11,9 @@ from bench.device.scale import Scale
 from ringkv.base.cache_spec import (
     IN_CHUNKS,
     CacheSpec,
-    Everything,
     LayerGroup,
     PageFormat,
     PlaneFormat,
-    Ragged,
     Reading,
     SlotFormat,
 )
@@ -29,8 +27,8 @@ from ringkv.kernels.slots import Rows
 
 PAGE, FIRST, NEWEST = 32, 1, 1  # entries of a page; pages that are always read
 READINGS: Mapping[str, Reading] = {
-    "": Everything(),
-    ", unequal heads": Ragged(),
+    "": "everything",
+    ", unequal heads": "ragged",
     ", a quarter of pages": PageFormat(PAGE),
 }
 ROUTINGS = 4  # in turn, so that few rows do not find their experts in a cache
@@ -93,7 +91,7 @@ def _slots(scale: Scale, of: Shapes) -> Iterator[dict[str, object]]:
     heads = LayerGroup((0,), CacheSpec.grouped(model.num_kv_heads, model.head_dim), groups)
     for encoding in get_args(PlaneFormat):
         for name, reading in READINGS.items():
-            if encoding != IN_CHUNKS or isinstance(reading, Everything):
+            if encoding != IN_CHUNKS or reading == "everything":
                 for slots, entries in of.encoded:
                     group = heads._replace(slots=SlotFormat(encoding, reading))
                     yield {"part": f"{encoding} slots{name}", **_step(scale, group, slots, entries)}
