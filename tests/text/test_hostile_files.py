@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from ringkv.base import json_file
 from ringkv.base.errors import BadWeights, InvalidRequest
-from ringkv.text import files, tokenizer, tokenizer_trial
+from ringkv.text import tokenizer, tokenizer_trial
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.tokenizer import Tokenizer
 
@@ -157,7 +158,7 @@ def test_wrong_types_of_roles_count_as_absent(model_dir: Callable[..., Path]) ->
 
 def test_files_that_are_too_large_are_refused_unread(model_dir: Callable[..., Path], monkeypatch: Any) -> None:
     folder = model_dir(config={"x": "y" * 1000})
-    monkeypatch.setattr(files, "LARGEST_JSON", 999)
+    monkeypatch.setattr(json_file, "LARGEST", 999)
     assert "config.json has 1,009 bytes" in refusal(folder)
     monkeypatch.setattr(tokenizer, "LARGEST_FILE", 99)
     assert "tokenizer.json has" in refusal(folder)

@@ -23,7 +23,9 @@ def fixed(positions: Tensor, layout: Layout, due: int, choice: KVChoice) -> Tens
     recent = (due - choice.recent_entries(layout.capacity), due)
     spans = protected(((0, choice.sinks), *choice.protect), layout.prompt)
     ends = torch.tensor([*chain.from_iterable(spans)], dtype=positions.dtype, device=positions.device)
-    is_inside = torch.searchsorted(ends, positions, right=True) % 2 == 1  # spans are in order and do not touch
+    is_inside = (
+        torch.searchsorted(ends, positions.contiguous(), right=True) % 2 == 1
+    )  # spans are in order and do not touch
     return is_inside | (positions < choice.sinks) | ((positions >= recent[0]) & (positions < recent[1]))
 
 
