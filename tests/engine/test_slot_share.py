@@ -145,19 +145,19 @@ def test_slots_ride_in_passes_whose_chunks_are_expanded_or_absorbed(folders: dic
 
 
 def _own_rows_alone(self: Threads, x: Tensor, widths: list[int], own: int) -> Tensor:
-    return x.repeat_interleave(len(widths), 0).split(widths, 1)[self._index]
+    return x.repeat_interleave(len(widths), 0).split(widths, 1)[self.index]
 
 
 def _rows_of_another(self: Threads, x: Tensor, widths: list[int], own: int) -> Tensor:
-    return torch.stack(self._exchanged(x)[::-1], 1).flatten(0, 1).split(widths, 1)[self._index]
+    return torch.stack(self._exchanged(x)[::-1], 1).flatten(0, 1).split(widths, 1)[self.index]
 
 
 def _own_heads_alone(self: Threads, x: Tensor, widths: list[int]) -> Tensor:
-    return torch.cat([x] * len(widths), 1)[self._index :: len(widths)]
+    return torch.cat([x] * len(widths), 1)[self.index :: len(widths)]
 
 
 def _heads_of_another(self: Threads, x: Tensor, widths: list[int]) -> Tensor:
-    return torch.cat(self._exchanged(x)[::-1], 1)[self._index :: len(widths)]
+    return torch.cat(self._exchanged(x)[::-1], 1)[self.index :: len(widths)]
 
 
 @pytest.mark.slow  # builds many engines
