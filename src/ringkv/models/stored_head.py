@@ -41,9 +41,10 @@ def _has_head(stamps: tuple[tuple[Path, int, int], ...], embedding: str, head: s
     return True
 
 
-def _equal(one: tuple[Path, dict[str, Any]], other: tuple[Path, dict[str, Any]]) -> bool:
-    kinds = [(entry.get("dtype"), entry.get("shape")) for _, entry in (one, other)]
-    return kinds[0] == kinds[1] and all(a == b for a, b in zip(_pieces(*one), _pieces(*other), strict=True))
+def _equal(head: tuple[Path, dict[str, Any]], embedding: tuple[Path, dict[str, Any]]) -> bool:
+    kinds = [(entry.get("dtype"), entry.get("shape")) for _, entry in (head, embedding)]
+    pieces = zip(_pieces(*head), _pieces(*embedding), strict=True)
+    return kinds[0] == kinds[1] and all(left == right for left, right in pieces)
 
 
 def _pieces(path: Path, entry: dict[str, Any]) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ def shared(layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def sortable(votes: Tensor) -> Tensor:
-    """Return int64 keys of 32 bits that sort like float32 votes, of which none is NaN.
+    """Return int64 keys of 32 bits that sort like float32 votes without NaN.
 
     The bits of a non-negative float, read as an integer, sort like the float. Those of a negative float sort the other
     way, so they are counted back from those of -0.0.
