@@ -97,6 +97,6 @@ def curl(url: str, name: str, chats: bool, with_key: bool) -> str:
     question = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
     chat: tuple[str, dict[str, Any]] = ("chat/completions", question)
     endpoint, body = chat if chats else ("completions", {"prompt": "The sea is"})
-    data = shlex.quote(json.dumps({"model": name} | body))
+    data = shlex.quote(json.dumps({"model": name, **body, "temperature": 0}))
     key = ' -H "Authorization: Bearer $RINGKV_API_KEY"' if with_key else ""
     return f"curl {url}/{endpoint} -H 'Content-Type: application/json'{key} -d {data}"
