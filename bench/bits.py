@@ -41,7 +41,6 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "scissorhands": {"kv_policy": "scissorhands", "kv_review": 16},
     "tova": {"kv_select": "tova"},
     "keydiff": {"kv_select": "keydiff"},
-    "expected": {"kv_select": "expected"},
     "kvzip": {"kv_select": "kvzip"},
     "int8": {"kv_format": "int8"},
     "int4": {"kv_format": "int4"},

@@ -17,7 +17,6 @@ SURFACE = {
     "SnapKV": {"window", "kernel", "pooling"},
     "TOVA": {"name"},
     "KeyDiff": {"name"},
-    "ExpectedAttention": {"window"},
     "KVzip": {"name"},
     "errors": {"RingKVError", "InvalidRequest", "PromptTooLong", "UnknownModel", "DoesNotFit", "RequestFailed"},
     "grammar": {"json_schema", "json_object", "regex", "choice", "lark"},

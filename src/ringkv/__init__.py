@@ -7,7 +7,7 @@
     Result           an answer: text, tokens, log-probabilities, cache facts
     SamplingParams   how tokens of an answer are sampled
     KVChoice         which tokens a request keeps in its cache
-    SnapKV, TOVA, KeyDiff, ExpectedAttention, KVzip
+    SnapKV, TOVA, KeyDiff, KVzip
                      its selectors, which score the tokens of a prompt
     Selector         base of selectors from outside this package
     grammar          what an answer must be: JSON Schema, regular expressions, choices
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ringkv.base.kv import KVChoice as KVChoice
     from ringkv.base.sampling import SamplingParams as SamplingParams
     from ringkv.base.selectors import TOVA as TOVA
-    from ringkv.base.selectors import ExpectedAttention as ExpectedAttention
     from ringkv.base.selectors import KeyDiff as KeyDiff
     from ringkv.base.selectors import KVzip as KVzip
     from ringkv.base.selectors import Selector as Selector
@@ -43,7 +42,6 @@ __version__ = VERSION
 __all__ = [
     "LLM",
     "TOVA",
-    "ExpectedAttention",
     "KVChoice",
     "KVzip",
     "KeyDiff",
@@ -55,7 +53,7 @@ __all__ = [
     "grammar",
 ]
 
-_SELECTORS = ("SnapKV", "TOVA", "KeyDiff", "ExpectedAttention", "KVzip", "Selector")
+_SELECTORS = ("SnapKV", "TOVA", "KeyDiff", "KVzip", "Selector")
 
 _CLASSES = {
     "LLM": "ringkv.llm.llm",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV, parameters
+from ringkv.base.selectors import SELECTORS, TOVA, KeyDiff, KVzip, Selector, SnapKV, parameters
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,6 @@ from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, K
         (SnapKV, "kernel", 0, "at least 1"),
         (SnapKV, "kernel", 4, "odd"),
         (SnapKV, "pooling", "median", "one of avg, max"),
-        (ExpectedAttention, "window", 0, "at least 1"),
     ],
 )
 def test_an_invalid_parameter_is_refused_by_name(kind: type[Selector], field: str, value: Any, rule: str) -> None:
@@ -33,7 +32,6 @@ def test_a_selector_takes_its_own_parameters_and_no_others() -> None:
         "snapkv": ["window", "kernel", "pooling"],
         "tova": [],
         "keydiff": [],
-        "expected": ["window"],
         "kvzip": [],
     }
     with pytest.raises(TypeError):
@@ -42,14 +40,14 @@ def test_a_selector_takes_its_own_parameters_and_no_others() -> None:
 
 @pytest.mark.parametrize(
     ("selector", "queries"),
-    [(SnapKV(window=7), 7), (ExpectedAttention(window=9), 9), (TOVA(), 1), (KeyDiff(), 0), (KVzip(), 0)],
+    [(SnapKV(window=7), 7), (TOVA(), 1), (KeyDiff(), 0), (KVzip(), 0)],
 )
 def test_a_selector_reports_how_many_trailing_queries_it_uses(selector: Selector, queries: int) -> None:
     assert selector.queries == queries
 
 
 def test_selectors_are_equal_if_class_and_parameters_are() -> None:
-    every = [kind() for kind in SELECTORS.values()] + [SnapKV(window=8), ExpectedAttention(window=8)]
+    every = [kind() for kind in SELECTORS.values()] + [SnapKV(window=8)]
     assert len(set(every)) == len(set(map(repr, every))) == len(every)
     assert SnapKV() == replace(SnapKV(window=8), window=32)
     with pytest.raises(FrozenInstanceError):

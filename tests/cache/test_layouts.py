@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.kv import POLICIES, KVChoice, Layout
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, SnapKV
 from ringkv.cache.compress.kept import kept
 from ringkv.cache.layouts import layout, layouts
 from ringkv.cache.rings import Rings
@@ -89,7 +89,6 @@ choices = st.builds(
     protect=spans.map(tuple),
     select=st.sampled_from([KeyDiff(), TOVA(), KVzip()])
     | st.builds(SnapKV, window=st.integers(1, 40))
-    | st.builds(ExpectedAttention, window=st.integers(1, 40)),
 )
 
 

@@ -34,8 +34,8 @@ def typed(*arguments: str) -> Options:
         (("--kv-recent", "50%"), {"kv_recent": "50%"}),
         (("--kv-compression", "4x", "--kv-budget", "7"), {"kv_compression": "4x", "kv_budget": 7}),
         (
-            ("--kv-select", "expected", "--kv-window", "8", "--kv-turns", "continue"),
-            {"kv_select": "expected", "kv_window": 8, "kv_turns": "continue"},
+            ("--kv-select", "snapkv", "--kv-window", "8", "--kv-turns", "continue"),
+            {"kv_select": "snapkv", "kv_window": 8, "kv_turns": "continue"},
         ),
         (
             ("--kv-kernel", "5", "--kv-pooling", "avg"),

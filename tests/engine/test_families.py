@@ -8,7 +8,7 @@ import torch
 
 from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.events import Token
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
@@ -29,7 +29,7 @@ UNSCALED: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma4": ("Gemma4", GEMMA4 | {"vocab_size": 224, "hidden_size_per_layer_input": 32}),
     "gemma4-moe": ("Gemma4", GEMMA4_MOE | {"vocab_size": 224}),
 }
-SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), KVzip())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from ringkv.base.errors import InvalidRequest, UnsupportedModel
 from ringkv.base.kv import KVChoice
 from ringkv.base.progress import silent
 from ringkv.base.ranks import ONE_RANK, Rank
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.engine import prompt_views, reviews
 from ringkv.engine.build import build
@@ -48,7 +48,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CHOICE, WHOLE_EXPERTS = tiny.choice("snapstream"), Rank(expert_parallel=True)
 REVIEWED = tiny.choice("scissorhands", review=8, budget=128)  # of a prompt of 130: about half of the weights are low
-SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), KVzip())
 
 
 class Served(NamedTuple):

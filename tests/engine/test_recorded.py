@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip
 from ringkv.engine.build import build
 from ringkv.machine.processor import identity
 from tests.engine import tiny
@@ -34,7 +34,6 @@ CHOICES = {
     "fixed": tiny.choice("snapstream", elastic=False, protect=((20, 30),)),
     "tova": tiny.choice("snapstream", TOVA()),
     "keydiff": tiny.choice("snapstream", KeyDiff()),
-    "expected": tiny.choice("snapstream", ExpectedAttention(window=8)),
     "kvzip": tiny.choice("snapstream", KVzip()),
 }
 LOGITS = ("full", "snapstream")  # of these every number is kept, of the others the kept sets and the tokens

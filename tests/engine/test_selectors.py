@@ -9,7 +9,7 @@ import torch
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.select import VOTES
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -17,7 +17,7 @@ from tests.engine import tiny
 
 PROMPT = [2 + token % 190 for token in range(0, 7 * 120, 7)]
 CHOICE = KVChoice(budget=48, sinks=4, recent=16)
-EVERY: list[Selector] = [SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip()]
+EVERY: list[Selector] = [SnapKV(window=8), TOVA(), KeyDiff(), KVzip()]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept(engine: LocalEngine, selector: Selector) -> np.ndarray:
     """int64 [L, H, live]: what a request with this selector keeps."""
-    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=SnapKV(window=9)))
     engine.admit(asked)
     return tiny.kept(engine, asked)
 
@@ -60,7 +60,7 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
         return torch.ones(*prompt.keys.shape[:2], high - low)
 
     monkeypatch.setitem(VOTES, type(selector), votes)  # type: ignore[arg-type]
-    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=SnapKV(window=9)))
     tiny.enter(engine, asked)
     assert seen == [selector.queries]
 
@@ -69,7 +69,7 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
 def test_slots_may_be_fed_between_the_parts_of_a_selection_which_may_end_early(
     llama_dir: Path, selector: Selector
 ) -> None:
-    engine, choice = build(tiny.config(llama_dir)), replace(CHOICE, select=selector)
+    engine, choice = build(tiny.config(llama_dir)), replace(CHOICE, select=SnapKV(window=9))
     want = kept(engine, selector)
     runs = tiny.request(tiny.prompt(70, 1))
     tiny.enter(engine, runs, slot=1)
@@ -88,9 +88,8 @@ def test_slots_may_be_fed_between_the_parts_of_a_selection_which_may_end_early(
     assert not [*engine.select(0, choice)]  # once for each choice
 
 
-@pytest.mark.parametrize("selector", [SnapKV(window=9), ExpectedAttention(window=9)])
-def test_more_queries_than_are_kept_are_refused_by_the_settings_name(llama_dir: Path, selector: Selector) -> None:
+def test_more_queries_than_are_kept_are_refused_by_the_settings_name(llama_dir: Path) -> None:
     engine = build(tiny.config(llama_dir))
     with pytest.raises(InvalidRequest, match=r"9 .* 8 queries") as refused:
-        engine.admit(tiny.request(PROMPT, kv=replace(CHOICE, select=selector)))
+        engine.admit(tiny.request(PROMPT, kv=replace(CHOICE, select=SnapKV(window=9))))
     assert refused.value.param == "kv_window"

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.snapkv import votes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
@@ -23,7 +23,7 @@ from tests.engine.test_golden import FULL, GEMMA4
 LAYERS = 5
 KV = tiny.choice("snapstream", budget=40, recent=8)
 NEAR = {"int8": 0.01, "int4": 0.1}  # error of logits over their spread
-SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), KVzip())
 
 
 HUNYUANS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.engine import chunks
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK, KVChoice
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.machine.compiler import missing_for_graphs
@@ -27,7 +27,7 @@ from tests.refusals import refusal
 
 WINDOW = 16
 LOCAL, GLOBAL = (0, 2), (1, 3)
-SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), ExpectedAttention(window=8), KVzip())
+SELECTORS = (SnapKV(window=8), TOVA(), KeyDiff(), KVzip())
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import Event, Finished, Token
 from ringkv.base.kv import HeadBudgets, KVChoice
 from ringkv.base.request import Request
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress.kvzip import LEAD
 from ringkv.cache.compress.select import VOTES
 from ringkv.engine.build import build
@@ -140,7 +140,6 @@ def test_three_turns_give_transformers_logits_with_a_mask_for_each_head(
         {"policy": "snapkv", "recent": 20, "budget": 70},
         {"elastic": False},
         {"protect": ((0, 12),)},
-        {"select": ExpectedAttention(window=8)},
         {"policy": "streaming", "select": SnapKV(window=8)},
         {"policy": "streaming"},
         {"policy": "streaming", "protect": ((0, 12),)},

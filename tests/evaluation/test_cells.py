@@ -7,7 +7,7 @@ from bench.results import RESULTS
 from bench.studies import STUDIES
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, SnapKV
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, SnapKV
 from ringkv.evaluation.cells import Cell, crossed, usual
 
 
@@ -58,7 +58,6 @@ def test_cells_that_differ_in_protected_spans_or_turns_have_different_labels() -
         (Cell(KVChoice(select=KeyDiff()), "2x"), "snapstream 2x select=keydiff"),
         (Cell(KVChoice(select=TOVA()), "2x"), "snapstream 2x select=tova"),
         (Cell(KVChoice(select=KVzip()), "2x"), "snapstream 2x select=kvzip"),
-        (Cell(KVChoice(select=ExpectedAttention(window=64)), "4x"), "snapstream 4x window=64 select=expected"),
         (
             Cell(KVChoice(elastic=False, turns="continue", protect=((0, 9),)), "8x"),
             "snapstream 8x elastic=False protect=((0, 9),) turns=continue",

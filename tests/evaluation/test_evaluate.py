@@ -164,7 +164,7 @@ def test_the_common_prefix_of_two_places_is_prefilled_once_with_the_same_answers
     assert sorted(map(repr, records(tmp_path / "None"))) == sorted(map(repr, records(tmp_path / "0")))
 
 
-@pytest.mark.parametrize("options", [{"kv_select": "keydiff"}, {"kv_select": "expected", "kv_window": 8}])
+@pytest.mark.parametrize("options", [{"kv_select": "keydiff"}])
 def test_a_study_with_another_selector_stages_queries_for_all_its_cells(
     study: Study, tmp_path: Path, options: dict[str, Any]
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import KVChoice
-from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, SnapKV, parameters
+from ringkv.base.selectors import SELECTORS, TOVA, KeyDiff, SnapKV, parameters
 from ringkv.cli.application import app
 from ringkv.cli.options import ConversationOptions
 from ringkv.plan.choose_kv import DEFAULT_BUDGET
@@ -69,10 +69,9 @@ def test_given_settings_change_and_the_others_stay() -> None:
     assert changed(before, {"kv_pooling": "avg"}).select == SnapKV(window=16, kernel=5, pooling="avg")
 
 
-def test_another_selector_keeps_the_parameters_that_both_have() -> None:
+def test_another_selector_has_its_defaults_and_the_same_one_keeps_its_parameters() -> None:
     before = KVChoice(select=SnapKV(window=16, kernel=5))
-    assert changed(before, {"kv_select": "expected"}).select == ExpectedAttention(window=16)
-    assert changed(before, {"kv_select": "expected", "kv_window": 8}).select == ExpectedAttention(window=8)
+    assert changed(before, {"kv_select": "snapkv", "kv_window": 8}).select == SnapKV(window=8, kernel=5)
     assert changed(before, {"kv_select": "tova"}).select == TOVA()
     assert changed(KVChoice(select=KeyDiff()), {"kv_select": "snapkv", "kv_kernel": 7}).select == SnapKV(kernel=7)
 
@@ -88,12 +87,7 @@ def test_another_selector_keeps_the_parameters_that_both_have() -> None:
         (
             {"kv_select": "tova", "kv_window": 5},
             "kv_window",
-            "kv_window is a parameter of kv_select snapkv and expected; kv_select tova takes none",
-        ),
-        (
-            {"kv_pooling": "avg", "kv_select": "expected"},
-            "kv_pooling",
-            "kv_pooling is a parameter of kv_select snapkv; kv_select expected takes kv_window",
+            "kv_window is a parameter of kv_select snapkv; kv_select tova takes none",
         ),
         ({"kv_select": "x"}, "kv_select", "kv_select is 'x'; it must be one of snapkv, tova, keydiff"),
         ({"kv_recent": "0%"}, "kv_recent", "kv_recent is '0%'; write a share"),

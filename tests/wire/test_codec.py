@@ -16,7 +16,7 @@ from ringkv.base.kv import KVChoice
 from ringkv.base.messages import Cancel, EngineMetrics, Events, Fatal, Progress, Ready, Shutdown, Stats, Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.base.selectors import SELECTORS, ExpectedAttention, KeyDiff, SnapKV
+from ringkv.base.selectors import SELECTORS, KeyDiff, SnapKV
 
 decode, encode = CODEC.decode, CODEC.encode
 _KINDS = {type(message).__name__ for message in VALID}
@@ -30,7 +30,7 @@ MESSAGES = [
     Submit((REQUEST,)),
     Submit((REQUEST, replace(REQUEST, kv=None, eos=()))),
     *(Submit((replace(REQUEST, kv=KVChoice(select=kind())),)) for kind in SELECTORS.values()),
-    Submit((replace(REQUEST, kv=KVChoice(select=ExpectedAttention(window=5), protect=((0, 9), (20, 30)))),)),
+    Submit((replace(REQUEST, kv=KVChoice(select=SnapKV(window=5), protect=((0, 9), (20, 30)))),)),
     Cancel("r-1"),
     Shutdown(),
     Progress(2, 7, "compiling decode"),

@@ -91,20 +91,6 @@ class KeyDiff(Selector):
 
 
 @dataclass(frozen=True)
-class ExpectedAttention(Selector):
-    """The attention expected from future queries (arXiv 2510.00636).
-
-    window: W, trailing prompt queries from which future ones are estimated.
-    """
-
-    window: int = WINDOW
-    name: Literal["expected"] = _named("expected")
-
-    def __post_init__(self) -> None:
-        check([number("kv_window", self.window, 1)])
-
-
-@dataclass(frozen=True)
 class KVzip(Selector):
     """The attention while the prompt is prefilled a second time, after itself (arXiv 2505.23416)."""
 
@@ -112,9 +98,7 @@ class KVzip(Selector):
     prefills_twice: ClassVar[bool] = True
 
 
-SELECTORS: dict[str, type[Selector]] = {
-    selector().name: selector for selector in (SnapKV, TOVA, KeyDiff, ExpectedAttention, KVzip)
-}
+SELECTORS: dict[str, type[Selector]] = {selector().name: selector for selector in (SnapKV, TOVA, KeyDiff, KVzip)}
 
 
 def is_built_in(selector: object) -> bool:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ringkv.base.errors import PromptTooLong
 from ringkv.base.repeat_words import RepeatWords
-from ringkv.base.selectors import SELECTORS, TOVA, ExpectedAttention, KeyDiff, KVzip, Selector
-from ringkv.cache.compress import expected_attention, kvzip
+from ringkv.base.selectors import SELECTORS, TOVA, KeyDiff, KVzip, Selector
+from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.staged_prompt import StagedPrompt
 from ringkv.cache.compress.steps import finished
@@ -86,23 +86,6 @@ def test_keydiff_is_one_less_the_cosine_to_the_mean_direction(prompt: StagedProm
             torch.testing.assert_close(got[layer, h], torch.tensor(want), atol=1e-5, rtol=1e-5)
 
 
-def test_expected_attention_is_the_papers_formula_with_its_covariance(prompt: StagedPrompt) -> None:
-    got = votes_of_all(prompt, ExpectedAttention())
-    ahead = torch.arange(N, N + expected_attention.AHEAD)
-    matrix = torch.stack([rotate(one.expand(len(ahead), -1), ahead).mean(0) for one in torch.eye(WIDTH)]).T
-    for layer in range(LAYERS):
-        for h in range(HEADS):
-            weights = []
-            for g in range(GROUPS):
-                plain = rotate(prompt.q[layer, h, g], -torch.arange(N - WINDOW, N))
-                mu, sigma = matrix @ plain.mean(0), matrix @ torch.cov(plain.T, correction=0) @ matrix.T
-                keys = prompt.keys[layer, h, LOW:HIGH]
-                quadratic = torch.stack([key @ sigma @ key for key in keys])
-                weights.append((keys @ mu * SCALE + quadratic * SCALE**2 / 2).softmax(0))
-            want = sum(weights) / GROUPS * prompt.values[layer, h, LOW:HIGH].norm(dim=-1)
-            torch.testing.assert_close(got[layer, h], want, atol=1e-5, rtol=1e-4)
-
-
 def test_kvzip_is_the_highest_weight_of_any_query_of_the_repetition(prompt: StagedPrompt) -> None:
     got = votes_of_all(prompt, KVzip())
     for layer in range(LAYERS):
@@ -121,7 +104,7 @@ def test_kvzip_is_the_highest_weight_of_any_query_of_the_repetition(prompt: Stag
             torch.testing.assert_close(got[layer, h], torch.tensor(want[LOW:HIGH]), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("selector", [KeyDiff(), ExpectedAttention(), KVzip()])
+@pytest.mark.parametrize("selector", [KeyDiff(), KVzip()])
 def test_a_common_offset_of_all_keys_hides_no_difference_in_bfloat16(prompt: StagedPrompt, selector: Selector) -> None:
     """Keys of Qwen2 have large biases: scores are in the hundreds, and only their last few units matter."""
 

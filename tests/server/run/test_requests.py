@@ -7,7 +7,7 @@ import pytest
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.base.sampling import SamplingParams
-from ringkv.base.selectors import SELECTORS, ExpectedAttention, SnapKV
+from ringkv.base.selectors import SELECTORS, SnapKV
 from ringkv.server.run.requests import check_logprobs, kv_choice, sampling_params
 from ringkv.server.run.schemas import INT64, CompletionBody, GenerationBody
 from tests.server.conftest import Served
@@ -128,7 +128,7 @@ def test_every_selector_can_be_requested_with_its_parameters() -> None:
     snapkv = {"kv_window": 8, "kv_kernel": 5, "kv_pooling": "avg"}
     for sent, select in (
         (snapkv, SnapKV(8, 5, "avg")),
-        ({"kv_select": "expected", "kv_window": 8}, ExpectedAttention(8)),
+        ({"kv_select": "snapkv", "kv_window": 8}, SnapKV(8)),
         *(({"kv_select": name}, SELECTORS[name]()) for name in SELECTORS),
     ):
         assert choice(**sent, kv_elastic=False) == replace(DEFAULT, select=select, elastic=False)

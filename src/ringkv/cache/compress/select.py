@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ringkv.base.errors import InvalidRequest
-from ringkv.base.selectors import TOVA, ExpectedAttention, KeyDiff, KVzip, Selector, SnapKV
-from ringkv.cache.compress import expected_attention, keydiff, kvzip, snapkv, tova
+from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
+from ringkv.cache.compress import keydiff, kvzip, snapkv, tova
 from ringkv.cache.compress.staged_prompt import StagedPrompt, VoteFunction
 from ringkv.cache.compress.steps import Steps
 
@@ -19,7 +19,6 @@ VOTES: Mapping[type[Selector], VoteFunction] = {
     SnapKV: snapkv.votes,
     TOVA: tova.votes,
     KeyDiff: keydiff.votes,
-    ExpectedAttention: expected_attention.votes,
     KVzip: kvzip.votes,
 }
 
