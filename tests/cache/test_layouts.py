@@ -87,8 +87,7 @@ choices = st.builds(
     recent=st.floats(0, 1, exclude_min=True, exclude_max=True) | st.integers(1, 50),
     elastic=st.booleans(),
     protect=spans.map(tuple),
-    select=st.sampled_from([KeyDiff(), TOVA(), KVzip()])
-    | st.builds(SnapKV, window=st.integers(1, 40))
+    select=st.sampled_from([KeyDiff(), TOVA(), KVzip()]) | st.builds(SnapKV, window=st.integers(1, 40)),
 )
 
 

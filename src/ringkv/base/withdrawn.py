@@ -28,8 +28,8 @@ WITHDRAWN_VALUES: Mapping[tuple[str, str], str] = {
         "quarter kept)"
     ),
     ("kv_select", "expected"): (
-        "choose snapkv, which found 90.0% of 30 hard needles where expected found 18.3%, and scored 30.5 on 97 LongBench "
-        "prompts where expected scored 29.8 (Qwen2.5-Coder-1.5B, a quarter kept, a window of 64)"
+        "choose snapkv, which found 90.0% of 30 hard needles where expected found 18.3%, and scored 30.5 on 97 "
+        "LongBench prompts where expected scored 29.8 (Qwen2.5-Coder-1.5B, a quarter kept, a window of 64)"
     ),
     ("kv_policy", "h2o"): (
         "choose snapstream, which solved 47% of 30 GSM8K problems in 192 entries where h2o solved 23% "
