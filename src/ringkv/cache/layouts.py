@@ -61,9 +61,9 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
     """Keep every token, until the budget is full."""
     if n > budget:
         # Without a budget of its own, the choice has all of a slot, whose size only a new start changes.
-        larger = "raise kv_budget" if choice.budget else "start with kv_policy full, whose slots hold any prompt"
+        holder, larger = ("kv_budget", "raise it") if choice.budget else ("a slot", "start with kv_policy full")
         raise PromptTooLong(
-            f"the full cache holds {budget:,} tokens and the prompt has {n:,}; "
+            f"kv_policy full keeps all {n:,} tokens of the prompt, and {holder} holds {budget:,}; "
             f"{larger}, or choose kv_policy snapstream, which compresses"
         )
     return Layout(n, sinks=0, selected=0, recent=n, protected=0, base=0, ring=budget, wraps=False)

@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, Setting] = {
         "budget",
         int,
         "ENTRIES",
-        "Tokens that a request may hold, however long it gets; with arkvale, that a step reads",
+        "Tokens kept for each request, however long it gets; with arkvale, tokens that a step reads",
         fallback=str(DEFAULT_BUDGET),
     ),
     "kv_compression": Setting(
