@@ -3,7 +3,6 @@
     python -m bench.accuracy                              list the studies and their numbers of answers
     python -m bench.accuracy choosing-qwen --minutes 60   continue one for an hour
     python -m bench.accuracy choosing-qwen --estimate     estimate the remaining time
-    python -m bench.accuracy ruler-qwen --tasks vt,cwe --places inside --count 5    run a part of it
     python -m bench.accuracy --scores                     write the scores of all answers to accuracy.csv
 
 Scored answers are stored in bench/results/accuracy/NAME.jsonl.xz without their texts, because some quote data that we
@@ -24,7 +23,7 @@ from bench.arguments import command_line
 from bench.data import DATA
 from bench.results import RESULTS, table
 from bench.studies import OPTIONS_OF, STUDIES
-from ringkv.evaluation.evaluate import Study, evaluate
+from ringkv.evaluation.evaluate import evaluate
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.report import HEAD, row, sections, write
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
@@ -50,7 +49,7 @@ def main() -> None:
             caption = f"{study.model}, {', '.join(study.tasks)}, question {', '.join(study.places)}, under {caches}"
             print(f"{name}: {len(records(name)):,} answers. {caption}")
         return
-    study = replace(_part(STUDIES[args.study], args), data=args.data if args.data.is_dir() else None)
+    study = replace(STUDIES[args.study], data=args.data if args.data.is_dir() else None)
     folder = cache_dir() / "accuracy" / args.study
     options = Options(slots=args.slots, graphs=args.graphs, device=args.device, **OPTIONS_OF.get(args.study, {}))
     unpack(args.study, folder)
@@ -100,24 +99,11 @@ def _rounded(value: float | str | None) -> float | str:
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else value or ""
 
 
-def _part(study: Study, args: argparse.Namespace) -> Study:
-    """Return the requested part of a study; all of it by default."""
-    return replace(
-        study,
-        tasks=tuple(args.tasks.split(",")) if args.tasks else study.tasks,
-        places=tuple(args.places.split(",")) if args.places else study.places,
-        count=min(args.count, study.count) if args.count else study.count,
-    )
-
-
 def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument("study", nargs="?", choices=tuple(STUDIES))
     parser.add_argument("--scores", action="store_true", help="write accuracy.csv")
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--tasks", metavar="NAMES", help="a subset of the study's tasks")
-    parser.add_argument("--places", metavar="NAMES", help="places of the question: inside,after,next")
-    parser.add_argument("--count", type=int, metavar="N", help="prompts per task")
     parser.add_argument("--slots", type=int, default=8, help="concurrent requests")
     parser.add_argument("--graphs", default=Options.graphs, help="off: compile nothing")
     parser.add_argument("--device", help="cpu (default) or cuda:0")

@@ -1,6 +1,6 @@
 """shape: how large the code is, and how many places one more encoding, setting or operator touches. It gates nothing.
 
-    python -m bench.shape [--commit f512e044] [--json]   # one column, or an earlier commit's beside this one
+    python -m bench.shape [--commit f512e044]           # one column, or an earlier commit's beside this one
     python -m bench.shape --time 'make test'             # runs the command and records its minutes
 
 All lines are those that `wc -l` counts, of files that git tracks. Python is counted by its syntax tree, so no module of
@@ -15,7 +15,6 @@ refusals              `raise InvalidRequest(...)` in `src`; of them, those whose
 not implemented       how often `src` has these two words, in whatever error or comment
 import circles        the sizes of strongly connected groups of two or more modules of `src`; imports inside functions
                       and under TYPE_CHECKING count as imports
-small private files   Python files of `src` under 50 lines that a single other file imports, which is in the same folder
 files that name X     Python and C++ files of `src` with X in a name or string; comments and docstrings do not count.
                       It stands for the files to edit for one more encoding; int4, int8 and fp8 name weights too
 files of a setting    the same for each field of a class that begins with `kv_`: the median and the largest of them
@@ -43,7 +42,7 @@ from bench.results import RESULTS, children_seconds, commit, described, table
 TIMES = RESULTS / "shape.json"
 ENCODINGS = ("int8", "int4", "fp8", "turbo4")
 DECODE = ("decode_attend", "cache_attend")
-PARAMETERS, SMALL = 8, 50
+PARAMETERS = 8
 CODE = (".py", ".cpp", ".h")
 NAMES = """
 import torch
@@ -60,7 +59,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--commit", help="an earlier commit, as a column before this tree's")
-    parser.add_argument("--json", action="store_true", help="print JSON rather than a table")
     parser.add_argument("--time", metavar="COMMAND", help="run a command and record its CPU and wall minutes")
     args = parser.parse_args()
     if args.time:
@@ -70,7 +68,7 @@ def main() -> None:
         with checked_out(args.commit) as before:
             files = [path for path in before.rglob("*") if path.is_file()]
             columns = {args.commit: shape(before, files) | minutes(before / TIMES.relative_to(REPOSITORY))} | columns
-    print(json.dumps(columns, indent=1) if args.json else _table(columns))
+    print(_table(columns))
 
 
 def shape(root: Path, files: Iterable[Path]) -> dict[str, float | str]:
@@ -94,7 +92,6 @@ def shape(root: Path, files: Iterable[Path]) -> dict[str, float | str]:
         "refusals, not implemented": len([call for call in refusals if "not implemented" in ast.unparse(call)]),
         "not implemented, in any text": sum(text.count("not implemented") for text in code.values()),
         "import circles": "+".join(str(len(circle)) for circle in circles(edges)) or "none",
-        "small private files": len(small_private(code, edges)),
         "lines of src, Python and C++": sum(text.count("\n") for text in code.values()),
         "lines of bench, Python": _lines(texts, "bench/"),
         "lines of tests, Python": _lines(texts, "tests/"),
@@ -152,12 +149,6 @@ def circles(edges: Imports) -> list[set[str]]:
     reached = {name: _reached(name, edges) for name in edges}
     groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in edges}
     return sorted((set(group) for group in groups if len(group) > 1), key=len, reverse=True)
-
-
-def small_private(code: Mapping[str, str], edges: Imports) -> list[str]:
-    small = [_dotted(name) for name, text in code.items() if name.endswith(".py") and text.count("\n") < SMALL]
-    importers = {name: [_folder(importer) for importer, targets in edges.items() if name in targets] for name in small}
-    return [name for name in small if importers[name] == [_folder(name)]]
 
 
 def settings(trees: Iterable[ast.Module]) -> set[str]:
@@ -240,10 +231,6 @@ def _lines(texts: Mapping[str, str], folder: str) -> int:
 
 def _dotted(name: str) -> str:
     return name.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _folder(module: str) -> str:
-    return module.rpartition(".")[0]
 
 
 def _table(columns: Mapping[str, Mapping[str, float | str]]) -> str:

@@ -1,7 +1,7 @@
 """wheel: the first minutes of someone who installs the wheel, with and without a C++ compiler.
 
-    python -m bench.wheel                           Python 3.11, 3.12 and 3.13, as far as this machine has them
-    python -m bench.wheel --python /usr/bin/python3.12 --levels avx2
+    python -m bench.wheel                           with this Python
+    python -m bench.wheel --python python3.12 python3.13 --levels avx2
     python -m bench.wheel --wheel dist/ringkv-0.1.0-py3-none-manylinux_2_32_x86_64.whl
 
 scripts/wheel.py compiles the kernels of all levels of processors, or of those that are named, for this environment's
@@ -34,7 +34,6 @@ from bench.startup import run as time_command
 from ringkv.machine.interrupts import exit_on_sigterm
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS = ("3.11", "3.12", "3.13")
 QUESTION, ANSWER = "What is the capital of France?", "Paris"
 OURS = ("RINGKV_", "PYTHON", "TORCHINDUCTOR_")  # variables that the new environment does not inherit
 WEIGHTS = ("models", "converted")  # folders of the cache
@@ -98,20 +97,17 @@ class Installed(NamedTuple):
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--python", type=Path, nargs="+", default=[], metavar="PATH", help="interpreters to use")
+    parser.add_argument("--python", nargs="+", default=[sys._base_executable], metavar="PROGRAM", help="interpreters")
     parser.add_argument("--levels", nargs="+", default=[], metavar="LEVEL", help="levels of processors; default: all")
     parser.add_argument("--wheel", type=Path, metavar="PATH", help="a wheel that is already built")
     parser.add_argument("--models", type=str.split, default=["smollm2"], help="whose decode steps are compared")
     args = parser.parse_args()
     exit_on_sigterm()  # so that the temporary folders go
-    pythons = [path.absolute() for path in args.python] or list(interpreters(VERSIONS))
-    if not pythons:
-        sys.exit(f"no Python {', '.join(VERSIONS)} was found on PATH or in ~/.pyenv/versions; give --python PATH")
     with TemporaryDirectory(prefix="ringkv-wheel-") as folder:
         wheel = args.wheel.absolute() if args.wheel else build(Path(folder), args.levels)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         rows, failed = [], False
-        for python in pythons:
+        for python in args.python:
             print(f"{python}: installing {wheel.name}, then running it", flush=True)
             try:
                 for row in check(python, wheel):
@@ -128,22 +124,6 @@ def main() -> None:
     sys.exit(failed)
 
 
-def interpreters(versions: Sequence[str], home: Path | None = None) -> Iterator[Path]:
-    """Yield the first interpreter of each version that runs, from PATH and then from pyenv."""
-    for version in versions:
-        on_path = (shutil.which(f"python{version}", path=folder) for folder in os.get_exec_path())
-        in_pyenv = sorted((home or Path.home()).glob(f".pyenv/versions/{version}.*/bin/python"))
-        candidates = [*map(Path, filter(None, on_path)), *in_pyenv]
-        yield from [path for path in candidates if _version(path) == version][:1]
-
-
-def _version(python: Path) -> str | None:
-    """Return "3.12"; None if the program does not run, such as a shim of pyenv for a version that is not selected."""
-    code = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def build(folder: Path, levels: Sequence[str]) -> Path:
     """Build the wheel with the kernels of some levels, or of all."""
     run(sys.executable, ROOT / "scripts" / "wheel.py", *levels, "--directory", folder, cwd=ROOT, seconds=BUILDS_S)
@@ -151,7 +131,7 @@ def build(folder: Path, levels: Sequence[str]) -> Path:
     return wheel
 
 
-def check(python: Path, wheel: Path) -> Iterator[Row]:
+def check(python: str, wheel: Path) -> Iterator[Row]:
     """Install the wheel for an interpreter, and start it without and with a compiler. Raises WheelFailed."""
     with TemporaryDirectory(prefix="ringkv-wheel-") as folder:
         for has_compiler in (False, True):
@@ -161,7 +141,7 @@ def check(python: Path, wheel: Path) -> Iterator[Row]:
             yield _start(made)
 
 
-def _install(made: Installed, python: Path, wheel: Path) -> None:
+def _install(made: Installed, python: str, wheel: Path) -> None:
     made.home.mkdir()
     (made.folder / "tmp").mkdir()
     run(python, "-m", "venv", made.folder / "venv")

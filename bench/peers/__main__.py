@@ -50,8 +50,6 @@ def main() -> None:
     args = arguments()
     report("preparing")
     weights, absent = prepared(args)
-    if args.install_only:
-        return
     run = chosen(args)
     name = f"peers-{args.model}" + (f"-w{args.weights}" if args.weights < 16 else "")
     name += "" if run.protocol == "same" else f"-{run.protocol}"
@@ -128,7 +126,6 @@ def arguments(argv: Sequence[str] | None = None) -> Namespace:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--equal-bytes", type=parse_bytes, metavar="BYTES", help="largest batch in equal cache bytes")
     what.add_argument("--resident", action="store_true", help="peak memory and start time of each engine alone")
-    what.add_argument("--install-only", action="store_true", help="install peers and convert weights, then end")
     add = parser.add_argument
     add("--model", default="smollm2", help="a model that `ringkv models` lists (smollm2)")
     add("--engines", type=names_of(ENGINES, "engine"), default=tuple(ENGINES), help=f"a subset of {','.join(ENGINES)}")

@@ -4,11 +4,11 @@
     python -m bench.traffic --workload azure-conv --rates 0.5,1,2
     python -m bench.traffic --run NAME ...                       continue or extend a run
 
-Workloads are short (prompts of 40 to 400 tokens, answers of 32 to 256), and the traces azure-conv, azure-code,
-mooncake and servegen, whose arrivals are scaled to each rate. Temperature is 0.7 and top-p 0.95; every answer has the
-length that its request names. The clients are vLLM's own serving benchmark, the same process for all engines. Each
-server starts once; engines take turns, and the others are stopped meanwhile. An engine leaves the ladder of rates once
-less than --stop of its requests meet the objective: first token in 2 s, then 150 ms per token.
+Workloads are short (prompts of 40 to 400 tokens, answers of 32 to 256), and the traces azure-conv, azure-code and
+mooncake, whose arrivals are scaled to each rate. Temperature is 0.7 and top-p 0.95. Every answer has the length that
+its request names. The clients are vLLM's own serving benchmark, the same process for all engines. Each server starts
+once. Engines take turns, and the others are stopped meanwhile. An engine leaves the ladder of rates once less than
+--stop of its requests meet the objective: first token in 2 s, then 150 ms per token.
 
 The first run installs each peer in its own environment under ringkv's cache folder and converts the weights for it.
 Every turn is written to a journal at once, so after Ctrl-C the same command with --run continues. Commands with the
@@ -16,7 +16,6 @@ same --run make one run. The figures are appended to bench/results/measurements.
 them into the docs.
 """
 
-import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -75,7 +74,7 @@ def main() -> None:
     run = args.run or datetime.now(UTC).isoformat(timespec="seconds")
     report(f"run {run}")
     weights = installed(args)
-    settings = {name: ", ".join(filter(None, (ENGINES[name].settings(need), args.extra.get(name)))) for name in weights}
+    settings = {name: ENGINES[name].settings(need) for name in weights}
     journal = Journal(peers_dir() / "journals", "traffic", {"run": run}, resume=True)
     try:
         _measure(args, need, wanted, weights, settings, journal)
@@ -123,7 +122,7 @@ def installed(args: Namespace) -> dict[str, Path]:
         engine = ENGINES[name]
         try:
             engine.program(report)
-            weights[name] = weights_of(PEERS[engine.weights], args.model, 16, report, args.gguf)
+            weights[name] = weights_of(PEERS[engine.weights], args.model, 16, report, "bf16")
         except NotInstalled as error:
             report(f"{name} is left out: {error}")
     return weights
@@ -177,8 +176,9 @@ def _measure(
 def _start(engine: str, need: Demand, weights: Path, args: Namespace) -> Server:
     kind, port = ENGINES[engine], free_port()
     start = Started(need, weights, locate(args.model) / "tokenizer.json", kind.program(report), port)
-    command = [*kind.command(start), *shlex.split(args.extra.get(engine, ""))]
-    return Server(command, kind.variables(need), port, peers_dir() / "logs" / f"traffic-{engine}-{next(STARTED)}.log")
+    return Server(
+        kind.command(start), kind.variables(need), port, peers_dir() / "logs" / f"traffic-{engine}-{next(STARTED)}.log"
+    )
 
 
 def arguments(argv: Sequence[str] | None = None) -> Namespace:
@@ -205,8 +205,6 @@ def arguments(argv: Sequence[str] | None = None) -> Namespace:
     add("--output", type=int, default=1024, help="longest answer of a trace; longer requests are left out (1024)")
     add("--shrink", type=int, default=1, help="a trace's lengths are divided by this (1)")
     add("--threads", type=int, default=default_threads(), help="threads per engine (the CPUs of this process)")
-    add("--gguf", choices=("f16", "bf16"), default="bf16", help="llama.cpp's 16-bit dtype (bf16)")
-    add("--extra", action="append", default=[], metavar="ENGINE=ARGUMENTS", help="more arguments for a server")
     add("--run", type=_run, help="a name that begins with the date; commands with the same one make one run (the time)")
     add("--to", type=Path, default=TABLE, metavar="FILE", help="table to append to (bench/results/measurements.jsonl)")
     args = parser.parse_args(argv)
@@ -215,7 +213,6 @@ def arguments(argv: Sequence[str] | None = None) -> Namespace:
     if args.workload == "short":
         args.clients = args.clients or (16, 64)
     args.at_once = args.at_once or max(args.clients or (32,))
-    args.extra = dict(extra.split("=", 1) for extra in args.extra)
     return args
 
 

@@ -2,28 +2,19 @@
 
 azure-conv, azure-code   Azure's LLM inference of 2023: arrivals, prompt and output lengths
 mooncake                 Mooncake's conversations: also which pieces of prompts are shared
-servegen                 ServeGen's request rates and burstiness, with lengths as in ShareGPT
 """
 
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby, islice, pairwise
-from math import exp, log
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from bench.data import DATA
 
 MS = 1e-3
 PART = 512  # tokens of one of Mooncake's pieces
-WINDOWS = 24  # of ten minutes each, one an hour: a day in the time of one load
-EVERY = 6
-SHAREGPT = {"prompt": (161, 1.3), "output": (338, 0.9)}
-"""Mean tokens, which vLLM's paper (arXiv 2309.06180, figure 11) gives, and the spread of a lognormal distribution."""
-LONGEST = 1024  # tokens of a ShareGPT-like prompt or output
 
 
 @dataclass(frozen=True)
@@ -78,8 +69,6 @@ def arrivals(name: str, shrink: int = 1, folder: Path = DATA / "traces") -> Arri
     path = folder / FILES[name]
     if not path.is_file():
         raise NoTrace(f"{name} is left out: {path} is missing")
-    if name == "servegen":
-        return lambda rate, seconds: _generated(_rates(path), rate, seconds)
     rows = [_shrunk(json.loads(line), shrink) for line in path.read_text(encoding="utf-8").splitlines()]
     return lambda rate, seconds: scaled(rows, rate, seconds)
 
@@ -88,7 +77,6 @@ FILES: Mapping[str, str] = {
     "azure-conv": "azure2023_conv_first600s.jsonl",
     "azure-code": "azure2023_code_first600s.jsonl",
     "mooncake": "mooncake_conversation_le28k_first400.jsonl",
-    "servegen": "m-mid_rate.csv",
 }
 
 
@@ -128,37 +116,3 @@ def _shrunk(row: Mapping[str, object], shrink: int) -> Lengths:
         max(2, round(output / shrink)),
         None if parts is None else tuple(map(int, parts)),
     )
-
-
-def _rates(path: Path) -> list[tuple[float, float]]:
-    """Return the rate and the coefficient of variation between arrivals of each window."""
-    with path.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))[: WINDOWS * EVERY : EVERY]
-    return [(float(row["total_rate_rps"]), float(row["rate_weighted_cv"])) for row in rows]
-
-
-def _generated(windows: Sequence[tuple[float, float]], rate: float, seconds: float, seed: int = 0) -> list[Lengths]:
-    """Return arrivals whose rate and burstiness change as in the windows, with this mean rate.
-
-    The trace has hundreds of requests a second. Of these a share p is taken at random, so that the square of a window's
-    coefficient of variation, c, becomes 1 + p (c - 1).
-    """
-    random, width = Random(seed), seconds / len(windows)
-    mean = sum(window for window, _ in windows) / len(windows)
-    share, requests = min(1.0, rate / mean), []
-    for place, (window, variation) in enumerate(windows):
-        shape = 1 / (1 + share * (variation**2 - 1))
-        gap = mean / (rate * window)
-        arrival = place * width + random.gammavariate(shape, gap / shape)
-        while arrival < (place + 1) * width:
-            requests.append(Lengths(arrival, *_sharegpt(random)))
-            arrival += random.gammavariate(shape, gap / shape)
-    return requests
-
-
-def _sharegpt(random: Random) -> tuple[int, int]:
-    prompt, output = (
-        min(LONGEST, max(4, round(exp(random.normalvariate(log(mean) - spread**2 / 2, spread)))))
-        for mean, spread in SHAREGPT.values()
-    )
-    return prompt, output

@@ -25,15 +25,8 @@ def test_options_are_of_studies() -> None:
     assert OPTIONS_OF.keys() <= STUDIES.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "whole"),
-    [
-        ("workspace-qwen", "pages-longbench-qwen"),
-        ("pages-16-longbench-qwen", "pages-longbench-qwen"),
-    ],
-)
-def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it(name: str, whole: str) -> None:
-    study, other = STUDIES[name], STUDIES[whole]
+def test_a_study_without_the_full_cache_has_the_prompts_of_one_with_it() -> None:
+    study, other = STUDIES["pages-16-longbench-qwen"], STUDIES["pages-longbench-qwen"]
     assert replace(study, cells=other.cells) == other
     assert set(study.cells) < set(other.cells)
 
@@ -87,15 +80,6 @@ def test_without_a_name_it_lists_the_answers_of_each_study(
     monkeypatch.setattr("sys.argv", ["accuracy"])
     accuracy.main()
     assert "ruler-qwen: 0 answers" in capsys.readouterr().out
-
-
-def test_a_part_of_a_study_can_be_requested() -> None:
-    study = STUDIES["ruler-qwen"]
-    argv = ["ruler-qwen", "--tasks", "vt,cwe", "--places", "inside", "--count", "5"]
-    part = accuracy._part(study, accuracy._arguments(argv))
-    assert part == replace(study, tasks=("vt", "cwe"), places=("inside",), count=5)
-    assert accuracy._part(study, accuracy._arguments(["ruler-qwen"])) == study
-    assert accuracy._part(study, accuracy._arguments(["ruler-qwen", "--count", "99"])) == study
 
 
 def test_the_answers_of_an_interrupted_run_are_packed(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -36,13 +36,13 @@ def test_a_failed_check_under_load_is_shown_with_the_bound_of_the_latency() -> N
     )
 
 
-def test_beside_hostile_clients_the_slowest_answer_to_others_is_shown() -> None:
+def test_of_the_largest_requests_the_one_with_the_longest_gap_beside_it_is_shown() -> None:
     figures = [
-        {"strangers": who, "server": server, "slowest_s": seconds, "rss_bytes": 1e8}
-        for server, who, seconds in (("a", "none", 0.9), ("a", "all", 0.2), ("b", "all", 0.4))
+        {"kind": kind, "gap_s": seconds, "allowed_s": 0.3, "http_bytes": 1e8}
+        for kind, seconds in (("tools", 0.1), ("echo", 0.2), ("bodies", 0.15))
     ]
-    (line,) = lines(measured("strangers", *figures))
-    assert "HTTP process 100 MB; others' slowest answer 400 ms" in line
+    (line,) = lines(measured("limits_of_requests", *figures))
+    assert "of the small one 200 ms (echo), allowed 300 ms; HTTP process 100 MB" in line
 
 
 def test_requests_that_a_kill_met_are_counted_by_how_they_ended() -> None:

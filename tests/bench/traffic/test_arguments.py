@@ -13,10 +13,6 @@ def test_a_trace_has_rates_and_no_clients() -> None:
     assert (args.clients, args.rates, args.at_once, args.run) == (None, (0.5, 1.0, 2.0), 32, "2026-11-25-a")
 
 
-def test_more_arguments_go_to_one_engine() -> None:
-    assert arguments(["--extra", "llama.cpp=--poll 0 --prio=1"]).extra == {"llama.cpp": "--poll 0 --prio=1"}
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

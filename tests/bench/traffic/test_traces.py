@@ -2,7 +2,6 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from statistics import fmean, pstdev
 
 import pytest
 
@@ -62,34 +61,6 @@ def test_shrinking_divides_lengths_and_keeps_which_pieces_are_shared(tmp_path: P
 def test_a_missing_trace_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoTrace, match=r"azure-code .*azure2023_code_first600s\.jsonl"):
         arrivals("azure-code", folder=tmp_path)
-
-
-def test_rates_and_bursts_follow_the_windows(tmp_path: Path) -> None:
-    """Windows alternate between 10 and 30 requests per second, the first kind regular and the second bursty."""
-    lines = ["ts_s,active_clients,total_rate_rps,rate_weighted_cv"]
-    lines += [f"{600 * n},1,{(10, 30)[n // 6 % 2]},{(0.2, 3.0)[n // 6 % 2]}" for n in range(144)]
-    (tmp_path / FILES["servegen"]).write_text("\n".join(lines) + "\n")
-    found = arrivals("servegen", folder=tmp_path)(20.0, 480.0)  # 24 windows of 20 s at 10/s and 30/s
-    windows = [[one.arrival for one in found if int(one.arrival // 20) == place] for place in range(24)]
-    quiet, busy = windows[::2], windows[1::2]
-    assert sum(map(len, quiet)) == pytest.approx(12 * 20 * 10, rel=0.05)
-    assert sum(map(len, busy)) == pytest.approx(12 * 20 * 30, rel=0.25)  # bursts make the count uncertain
-    assert max(map(spread, quiet)) < 0.4
-    assert fmean(map(spread, busy)) > 1.5
-
-
-def spread(times: list[float]) -> float:
-    gaps = [after - before for before, after in pairwise(times)]
-    return pstdev(gaps) / fmean(gaps)
-
-
-def test_generated_lengths_are_as_long_as_sharegpts_on_average(tmp_path: Path) -> None:
-    lines = ["ts_s,active_clients,total_rate_rps,rate_weighted_cv", *(f"{600 * n},1,10,1" for n in range(144))]
-    (tmp_path / FILES["servegen"]).write_text("\n".join(lines) + "\n")
-    found = arrivals("servegen", folder=tmp_path)(50.0, 480.0)
-    # Lengths above 1,024 tokens are cut, so the means are a little lower than 161 and 338.
-    assert 120 < fmean(one.prompt for one in found) < 161
-    assert 280 < fmean(one.output for one in found) < 338
 
 
 def test_requests_that_are_too_long_in_any_respect_are_left_out() -> None:
