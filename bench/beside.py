@@ -43,7 +43,7 @@ except ImportError:  # a commit from before it moved
     from ringkv.scheduler.round import run_round
 print("ready", flush=True)
 for line in sys.stdin:
-    done = run_round(engine, {PROMPT} - 8, {STEPS} + 1)
+    done = run_round(engine, int(sys.argv[3]) - 8, {STEPS} + 1)
     print(json.dumps([done.prefill, *done.steps]), flush=True)
 """
 
@@ -52,7 +52,7 @@ class CommitProcess:
     """One commit's engine in its own process."""
 
     def __init__(self, sources: Path, model: str, options: dict[str, Any]) -> None:
-        command = [sys.executable, "-c", WORKER, model, json.dumps(options)]
+        command = [sys.executable, "-c", WORKER, model, json.dumps(options), str(options["prompt_tokens"])]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, **of_tree(sources))
         assert self._line() == "ready", f"the engine of {sources} did not start"
@@ -79,17 +79,18 @@ def main() -> None:
     parser.add_argument("--models", default="smollm2,qwen2.5-coder-1.5b")
     parser.add_argument("--slots", type=numbers, default=(1, 8))
     parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--prompt", type=int, default=PROMPT, help="tokens")
     parser.add_argument("--options", type=options, default=[], metavar="NAME=VALUE,...", help="fields of `Options`")
     args = parser.parse_args()
     figures: list[dict[str, Any]] = []
-    base = {"prompt_tokens": PROMPT, "kv_budget": BUDGET} | dict(args.options)
+    base = {"prompt_tokens": args.prompt, "kv_budget": BUDGET} | dict(args.options)
     with checked_out(args.commit) as before:
         for model in args.models.split(","):
             for slots in args.slots:
                 figure = compare((before, REPOSITORY), model, base | {"slots": slots}, args.turns)
                 figures.append({"model": model, "slots": slots, **figure})
                 print(_table(figures), flush=True)
-    workload = {"before": args.commit, "prompt_tokens": PROMPT, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
+    workload = {"before": args.commit, "prompt_tokens": args.prompt, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
     keep("beside", workload | dict(args.options), figures, _table(figures))
 
 
