@@ -136,7 +136,7 @@ class ToyEngine:
         assert 0 < work.stop - work.start <= self.limits.chunk
         staged.tokens.extend(work.request.tokens[work.start : work.stop])
 
-    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+    def select(self, lane: int, choice: KVChoice, slot: int | None = None) -> Iterator[None]:
         return iter(())
 
     def compress(self, lane: int, choice: KVChoice) -> Layouts:

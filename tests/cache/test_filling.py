@@ -17,6 +17,7 @@ from ringkv.base.cache_spec import (
 from ringkv.cache import filling
 from ringkv.cache.allocate import allocate_plain, allocate_slots
 from ringkv.cache.filling import Kept
+from ringkv.cache.steps import finished
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.encoding import ENCODINGS, LATENT_ENCODINGS
 from ringkv.kernels.slots import Rows
@@ -73,7 +74,7 @@ def test_the_first_keys_that_stay_are_kept_exactly(name: PlaneFormat, count: int
     staged = allocate_plain(group, 1, 20, torch.randn)
     body = allocate_slots(group.stored_as(name), 2, 20, torch.zeros)
     index = torch.randperm(20)[:count].expand(2, 2, count)
-    body.take(1, Kept(staged.planes, 0, index, fixed))
+    finished(body.take(1, Kept(staged.planes, 0, index, fixed)))
     centers = body.slots.centers
     assert centers is not None
     center, *first = centers[:, 1].unflatten(-1, (-1, 64)).unbind(2)
@@ -97,7 +98,7 @@ def test_entries_that_are_encoded_some_at_a_time_have_the_same_bytes(
     for at_once in (20, 5):
         monkeypatch.setattr(filling, "ENCODED_AT_ONCE", at_once)
         body = allocate_slots(group.stored_as(name), 1, 20, torch.ones)
-        body.take(0, Kept(staged.planes, 0, index, 9))
+        finished(body.take(0, Kept(staged.planes, 0, index, 9)))
         assert body.slots.centers is not None
         filled.append([tensor.nan_to_num(-1) for tensor in (*body.planes, body.slots.centers)])
         assert not body.planes[0][:, :, :, 17:].any()
@@ -118,7 +119,7 @@ def test_prefill_and_decode_write_the_same_bytes_for_a_vector(name: PlaneFormat,
     for plane in staged.planes:
         plane[:] = torch.randn(plane.shape).bfloat16() * 3
     taken, stepped = (allocate_slots(group.stored_as(name), 1, entries, torch.zeros) for _ in range(2))
-    taken.take(0, Kept(staged.planes, 0, torch.arange(entries).expand(1, spec.key.heads, entries)))
+    finished(taken.take(0, Kept(staged.planes, 0, torch.arange(entries).expand(1, spec.key.heads, entries))))
     assert stepped.slots.centers is not None
     stepped.slots.centers[:] = taken.slots.centers
     slot = torch.zeros(1, dtype=torch.int32)

@@ -110,3 +110,9 @@ def test_lines_of_prompts_are_checked_before_packages(
     result = cli(*COMMANDS["eval"], "--prompts", "prompts.jsonl")
     assert result.last_line.startswith("ringkv: prompt 2 is invalid")
     assert downloads == []
+
+
+def test_every_model_is_known_before_one_is_downloaded(cli: Cli, downloads: list[str]) -> None:
+    result = cli("serve", MODEL, "smollm3")
+    assert (result.status != 0, downloads) == (True, [])
+    assert "no model 'smollm3'" in result.last_line

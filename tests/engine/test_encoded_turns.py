@@ -15,7 +15,7 @@ from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.base.kv import KVChoice
 from ringkv.base.selectors import SnapKV
 from ringkv.cache.body import Body
-from ringkv.cache.compress.steps import finished
+from ringkv.cache.steps import finished
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.encoding import ENCODINGS

@@ -10,6 +10,7 @@ from ringkv.base.cache_spec import CacheSpec, LayerGroup, PlaneFormat, SlotForma
 from ringkv.base.errors import InvalidRequest
 from ringkv.cache.allocate import allocate_plain, allocate_slots
 from ringkv.cache.filling import Kept
+from ringkv.cache.steps import finished
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
 from ringkv.kernels.encoding import ENCODINGS, PLAIN
@@ -108,7 +109,7 @@ def test_what_all_keys_share_costs_no_accuracy() -> None:
     staged = allocate_plain(group, 1, 50, torch.randn)
     staged.planes[0][:] += 200 * torch.randn(2, 1, 2, 1, 64)
     body = allocate_slots(group.stored_as("int8"), 2, 50, torch.zeros)
-    body.take(1, Kept(staged.planes, 0, torch.arange(50).expand(2, 2, 50)))
+    finished(body.take(1, Kept(staged.planes, 0, torch.arange(50).expand(2, 2, 50))))
     (whole, scales, *_), centers = body.planes, body.slots.centers
     assert centers is not None
     found = decode(whole[:, 1], scales[:, 1]) + centers[:, 1, :, None, :64]

@@ -40,6 +40,19 @@ def report(folder: Path) -> str:
     return path.read_text()
 
 
+def test_the_answers_to_a_users_own_prompts_stand_one_below_the_other(tmp_path: Path) -> None:
+    answers = Journal(tmp_path, {"model": "toy"})
+    answers.begin({"machine": "a machine", "version": "1"})
+    for sample in ("10", "2"):
+        for cell, text, score in (("snapstream 4x", "Rome,\nI think", 0.0), ("full", "Paris", 1.0)):
+            answers.add(Record("answers", "inside", sample, cell, score, text=text, prompt_tokens=100, kept=25))
+    text = write(tmp_path, sections(tmp_path)).read_text()
+    first, second = text.split("## Answers to prompt ")[1:]
+    assert first.startswith("2")
+    assert second.startswith("10")
+    assert "- **full, 100%**: Paris\n- **snapstream 4x, 0%**: Rome, I think\n" in first
+
+
 def test_losses_are_distinguished_from_noise_and_from_too_few_prompts(report: str) -> None:
     for cell in (
         "-90.0 [-100.0, -75.0]",

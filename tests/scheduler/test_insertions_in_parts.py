@@ -22,7 +22,7 @@ class Selecting(Timed):
 
     midst: list[str] = field(default_factory=list)
 
-    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+    def select(self, lane: int, choice: KVChoice, slot: int | None = None) -> Iterator[None]:
         staged = self.lanes[lane].request
         if len(staged.tokens) != 100:
             return

@@ -188,10 +188,10 @@ class Engine(Protocol):
         """
         ...
 
-    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
-        """Do the work of `compress` in parts, which take milliseconds each. `compress` then returns at once.
+    def select(self, lane: int, choice: KVChoice, slot: int | None = None) -> Iterator[None]:
+        """Do the work of `compress`, and that of `insert` in a free slot, in parts, which take milliseconds each.
 
-        Between two parts slots may be fed, but no prompt may be prefilled.
+        `compress` and `insert` then return at once. Between two parts slots may be fed, but no prompt may be prefilled.
         """
         ...
 

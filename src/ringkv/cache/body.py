@@ -15,6 +15,7 @@ from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup
 from ringkv.base.kv import Layout
 from ringkv.cache import page_index
 from ringkv.cache.filling import Kept, encoding_of, fill, fill_heads
+from ringkv.cache.steps import Steps
 from ringkv.cache.watching.ledger import Ledger
 from ringkv.kernels.slots import Pages, Slots, flat, mapped
 
@@ -113,21 +114,32 @@ class Body:
         """Return one layer's slots, the arguments of its graph."""
         return mapped(self.slots, lambda tensor: tensor[min(index, len(tensor) - 1)])  # ragged heads share their planes
 
-    def take(self, row: int, kept: Kept) -> None:
-        """Fill a row with entries of a staged prompt, encoded; those after them become 0 if steps might read them."""
-        pages, settings = self.pages, self.group.slots.pages
+    def take(self, row: int, kept: Kept) -> Steps[None]:
+        """Fill a row with entries of a staged prompt, encoded; those after them become 0 if steps might read them.
+
+        It may pause after each layer.
+        """
         if self.places is not None:
-            self._take_ragged(row, kept)
-        elif self.host_bytes:
-            page_index.fill_on_host(self.planes, row, kept)
-        else:
-            end = max(self._reach(row), kept.length)
-            for plane, tensors in enumerate(self._by_plane()):
-                target = [tensor[:, row, :, :end] for tensor in tensors]
-                fill(kept, plane, encoding_of(self.group.spec.planes[plane]), target, self._centers(plane, row))
-        if pages and settings:
-            read = kept.taken if self.host_bytes else partial(self._decoded, row)
-            page_index.note(pages, row, settings, kept, read)
+            return self._take_ragged(row, kept)
+        end = max(self._reach(row), kept.length)
+        for layer in range(len(kept.entries)):
+            if self.host_bytes:
+                page_index.fill_on_host(self.planes, row, layer, kept)
+            else:
+                self._take_layer(row, layer, kept, end)
+            if self.pages and self.group.slots.pages:
+                read = kept.taken if self.host_bytes else partial(self._decoded, row)
+                page_index.note(self.pages, row, layer, self.group.slots.pages, kept.length, read)
+            yield
+        if self.pages and self.group.slots.pages:
+            page_index.note_votes(self.pages, row, self.group.slots.pages.size, kept)
+
+    def _take_layer(self, row: int, layer: int, kept: Kept, end: int) -> None:
+        """Fill a layer of a row, and set its entries from there to `end` to 0."""
+        for plane, tensors in enumerate(self._by_plane()):
+            target, centers = [tensor[layer, row, :, :end] for tensor in tensors], self._centers(plane, row)
+            encoding = encoding_of(self.group.spec.planes[plane])
+            fill(kept, plane, layer, encoding, target, None if centers is None else centers[layer])
 
     def _reach(self, row: int) -> int:
         """Return how many first entries of a row may not be 0, at most."""

@@ -62,23 +62,24 @@ def decode(plane: Plane, tensors: Sequence[Tensor], centers: Tensor | None) -> T
     return keys
 
 
-def fill(kept: Kept, plane: int, encoding: Encoding, target: Sequence[Tensor], centers: Tensor | None) -> None:
-    """Fill the first entries of a plane's tensors [L, H, C, ...], and set those after them to 0, in place.
+def fill(
+    kept: Kept, plane: int, layer: int, encoding: Encoding, target: Sequence[Tensor], centers: Tensor | None
+) -> None:
+    """Fill the first entries of a layer's tensors [H, C, ...] in a plane, and set those after them to 0, in place.
 
-    centers: [L, H, W] of encoded keys.
+    centers: [H, W] of encoded keys.
     """
     if encoding is PLAIN:
-        (vectors,) = target
-        return take_rows(kept.staged[plane], kept.lane, kept.entries, vectors)
-    for layer in range(len(kept.entries)):  # one at a time, to keep temporaries few
-        taken = kept.taken(plane, layer).float()
-        if centers is not None:
-            taken -= _centered(kept, plane, layer, taken, centers[layer])[:, None]
-        _encode(encoding, taken, [tensor[layer] for tensor in target])
-        for tensor in target:
-            tensor[layer, :, kept.length :] = 0
-        if kept.earlier:
-            kept.earlier[plane].put_back(layer, kept.entries[layer], [tensor[layer] for tensor in target])
+        of_layer = slice(layer, layer + 1)
+        return take_rows(kept.staged[plane][of_layer], kept.lane, kept.entries[of_layer], target[0][None])
+    taken = kept.taken(plane, layer).float()
+    if centers is not None:
+        taken -= _centered(kept, plane, layer, taken, centers)[:, None]
+    _encode(encoding, taken, target)
+    for tensor in target:
+        tensor[:, kept.length :] = 0
+    if kept.earlier:
+        kept.earlier[plane].put_back(layer, kept.entries[layer], target)
 
 
 def _centered(kept: Kept, plane: int, layer: int, taken: Tensor, centers: Tensor) -> Tensor:

@@ -71,16 +71,20 @@ def reach(pages: Pages, row: int, size: int) -> int:
     return (count + 1) * size
 
 
-def note(pages: Pages, row: int, settings: PageFormat, kept: Kept, read: ReadVectors) -> None:
-    """Note the digests of a row's whole pages, and in `pins` the votes of its pages."""
-    size, stop = settings.size, kept.length // settings.size * settings.size
+def note(pages: Pages, row: int, layer: int, settings: PageFormat, length: int, read: ReadVectors) -> None:
+    """Note the digests of the whole pages of a row's `length` entries in a layer."""
+    size, stop = settings.size, length // settings.size * settings.size
     step = ENCODED_AT_ONCE if settings.resident else max(1, stop)  # keys of a host's memory: a part at a time
-    for layer, digests in enumerate(pages.digests[:, row]):
-        for first in range(0, stop, step):
-            keys = read(0, layer, slice(first, min(first + step, stop)))
-            new = digest(keys.unflatten(1, (-1, size)))
-            digests[:, first // size : first // size + new.shape[1]] = new
-        digests[:, stop // size :] = 0
+    digests = pages.digests[layer, row]
+    for first in range(0, stop, step):
+        keys = read(0, layer, slice(first, min(first + step, stop)))
+        new = digest(keys.unflatten(1, (-1, size)))
+        digests[:, first // size : first // size + new.shape[1]] = new
+    digests[:, stop // size :] = 0
+
+
+def note_votes(pages: Pages, row: int, size: int, kept: Kept) -> None:
+    """Note in `pins` the votes of a row's pages of so many entries."""
     pages.pins[:, row] = 0
     if kept.saliency is not None:
         votes = F.pad(kept.saliency, (0, -kept.length % size)).unflatten(-1, (-1, size)).sum(-1)
@@ -88,7 +92,7 @@ def note(pages: Pages, row: int, settings: PageFormat, kept: Kept, read: ReadVec
 
 
 def place(pages: Pages, row: int, size: int, layout: Layout) -> None:
-    """Note how many pages a step reads, and pin those with the most votes, which `note` has left in `pins`."""
+    """Note how many pages a step reads, and pin those with the most votes, which `note_votes` has left in `pins`."""
     held, counts = -(-layout.live(layout.prompt) // size), PageCounts.of(layout, size)
     for column, count in enumerate(counts or EVERYTHING):
         pages.counts[:, row, column] = count
@@ -109,11 +113,10 @@ def _pinned(votes: Tensor, count: int) -> Tensor:
     return torch.full_like(votes, float("-inf")).scatter_(-1, best, float("inf"))
 
 
-def fill_on_host(planes: tuple[Tensor, ...], row: int, kept: Kept) -> None:
-    """Copy entries to a row in the host's memory, a part at a time; those after them stay: none of them is read."""
+def fill_on_host(planes: tuple[Tensor, ...], row: int, layer: int, kept: Kept) -> None:
+    """Copy a layer's entries to a row in the host's memory, in parts; those after them stay: none of them is read."""
     for plane, target in enumerate(planes):
-        for layer in range(len(target)):
-            for first in range(0, kept.length, ENCODED_AT_ONCE):
-                taken = kept.taken(plane, layer, slice(first, first + ENCODED_AT_ONCE))
-                for head, vectors in enumerate(taken):
-                    target[layer, row, head, first : first + len(vectors)].copy_(vectors)
+        for first in range(0, kept.length, ENCODED_AT_ONCE):
+            taken = kept.taken(plane, layer, slice(first, first + ENCODED_AT_ONCE))
+            for head, vectors in enumerate(taken):
+                target[layer, row, head, first : first + len(vectors)].copy_(vectors)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ringkv.cache.body import ALL, Body, Entries, Planes
 from ringkv.cache.earlier import Earlier
 from ringkv.cache.filling import Kept
+from ringkv.cache.steps import Steps
 
 
 class Span(NamedTuple):
@@ -52,14 +53,17 @@ class CacheRow(NamedTuple):
         fixed: Sequence[int],
         saliency: Sequence[Tensor | None],
         earlier: Sequence[Sequence[Earlier]] = (),
-    ) -> None:
-        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Kept`."""
+    ) -> Steps[None]:
+        """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Kept`.
+
+        It may pause after each layer.
+        """
         each = zip(self.bodies, sources, fixed, saliency, strict=True)
         for group, (body, source, count, salient) in enumerate(each):
             shift = self._span(group).shift
             moved = torch.where(source < 0, source, source + shift) if shift else source
             before = [part.shifted(shift) for part in earlier[group]] if earlier else ()
-            slot.bodies[group].take(slot.row, Kept(body.planes, self.row, moved, count, salient, before))
+            yield from slot.bodies[group].take(slot.row, Kept(body.planes, self.row, moved, count, salient, before))
 
     def note(self, tokens: Iterable[Tensor]) -> None:
         """Note which tokens the entries of a slot that was filled hold, int64 [L, H, n] of each group."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ringkv.cache.body import Body
 from ringkv.cache.filling import Kept
+from ringkv.cache.steps import Steps
 from ringkv.kernels.zip_slots import ZipSlots
 from ringkv.kernels.zip_tokens import fill
 
@@ -33,7 +34,7 @@ class ZipBody(Body):
     def is_whole(self) -> bool:
         return True
 
-    def take(self, row: int, kept: Kept) -> None:
+    def take(self, row: int, kept: Kept) -> Steps[None]:
         """Fill a row, layer by layer, to keep the temporary vectors few. Tokens of the ring go in by age."""
         assert kept.saliency is not None
         index, saliency = _by_age(kept.entries, kept.saliency, kept.fixed)
@@ -42,6 +43,7 @@ class ZipBody(Body):
             keys, values = (by_age.taken(plane, layer) for plane in range(2))
             slot = ZipSlots(*(tensor[layer, row] for tensor in self.planes))
             fill(slot, keys, values, min(kept.fixed, kept.length), salient)
+            yield
 
 
 def _by_age(index: Tensor, saliency: Tensor, fixed: int) -> tuple[Tensor, Tensor]:

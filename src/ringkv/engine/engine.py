@@ -17,8 +17,8 @@ from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
 from ringkv.base.selectors import SELECTORS, is_built_in
-from ringkv.cache.compress.steps import finished
 from ringkv.cache.layouts import layouts
+from ringkv.cache.steps import finished
 from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.lanes import Lanes
@@ -39,6 +39,7 @@ class LocalEngine:
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
+        self._filled: tuple[int, KVChoice, int] | None = None  # a lane whose prompt `select` has put in a slot
 
     @property
     def limits(self) -> Limits:
@@ -131,6 +132,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
+        self._filled = None
         return self.lanes.begin(request, lane, entries, self._choice(request))
 
     @torch.inference_mode()
@@ -169,8 +171,13 @@ class LocalEngine:
         return torch.cat([self._programs.logits_of_one(row) for row in x.split(1)])
 
     @torch.inference_mode()
-    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
-        yield from self.lanes.select(lane, choice)
+    def select(self, lane: int, choice: KVChoice, slot: int | None = None) -> Iterator[None]:
+        if slot is None:
+            yield from self.lanes.select(lane, choice)
+            return
+        self._drafts.drop(slot)
+        yield from self.lanes.fill(lane, choice, self.batch.slot(slot))
+        self._filled = lane, choice, slot
 
     @torch.inference_mode()
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
@@ -186,8 +193,9 @@ class LocalEngine:
     @torch.inference_mode()
     def insert(self, lane: int, slot: int, request: Request) -> None:
         choice = self._choice(request)
-        self._drafts.drop(slot)
-        selection = self.lanes.fill(lane, choice, self.batch.slot(slot))
+        if self._filled != (lane, choice, slot):
+            finished(self.select(lane, choice, slot))
+        self._filled, selection = None, finished(self.lanes.select(lane, choice))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
         self._reviews.enter(slot, choice, selection.layouts)
         if choice.turns == "continue":

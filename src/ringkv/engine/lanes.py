@@ -19,8 +19,8 @@ from ringkv.base.request import Request
 from ringkv.base.selectors import KVzip
 from ringkv.cache.compress.selection import Selection, StagedLane, compress
 from ringkv.cache.compress.staged_prompt import StagedPrompt
-from ringkv.cache.compress.steps import Steps, finished
 from ringkv.cache.rows import CacheRow
+from ringkv.cache.steps import Steps
 from ringkv.cache.store.conversations import Known
 from ringkv.engine.compaction import Compaction
 from ringkv.engine.passes import Passes, PromptPiece
@@ -143,11 +143,11 @@ class Lanes:
             lane.selections[choice] = selection
         return lane.selections[choice]
 
-    def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Selection:
+    def fill(self, lane: int, choice: KVChoice, slot: CacheRow | None) -> Steps[Selection]:
         """Copy the selected entries of a lane's prompt to a slot. slot: None if another rank has it."""
-        selection = finished(self.select(lane, choice))
+        selection = yield from self.select(lane, choice)
         if slot is not None:
-            selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
+            yield from selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
             slot.note(self.tokens_of(lane, selection.sources))
         return selection
 

@@ -3,20 +3,24 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
 from ringkv.evaluation import costs, journal, sentences
+from ringkv.evaluation.cells import FULL
 from ringkv.evaluation.costs import Cost
 from ringkv.evaluation.journal import Record
 from ringkv.evaluation.offers import Advice, Offer
 from ringkv.evaluation.outcome import LEGEND, WORDS, outcome
 from ringkv.evaluation.summary import CellScore, group_scores, task_scores
+from ringkv.evaluation.tasks.catalogue import GROUPS
 from ringkv.evaluation.verdict import Comparison, compare
 from ringkv.plan.units import show_bytes
 
 NAME = "report.md"
+SHOWN, EXCERPT = 10, 300  # of a user's own prompts, those whose answers are shown; characters of each answer
 DIFFERENCE = "from full"
 HEAD = ("task", "cache", "prompts", "score", DIFFERENCE, "held", "answer", "wraps")
 COST_HEAD = ("cache", "held", "a step reads", "recalled", "prefill", "step")
@@ -68,6 +72,7 @@ def sections(folder: Path, advice: Advice | None = None) -> Iterator[Section]:
     ):
         if scores:
             yield Section(title, text, (), HEAD, list(map(row, scores)), list(map(_outcome, scores)))
+    yield from _answers(records)
     yield from _costs(costs.read(path))
     yield from _advised(advice) if advice else _next(comparisons)
 
@@ -93,6 +98,17 @@ def _markdown(part: Section) -> str:
         part.command and f"```sh\n{part.command}\n```",
     )
     return "\n\n".join(filter(None, blocks))
+
+
+def _answers(records: Sequence[Record]) -> Iterator[Section]:
+    """Yield the answers to each of a user's first prompts, that of the full cache before those of the others."""
+    prompts = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.cell != FULL):
+        if record.task in GROUPS["own"] and record.text and record.score is not None:
+            prompts[record.place, record.sample].append(record)
+    for (place, sample), same in islice(sorted(prompts.items(), key=lambda item: int(item[0][1])), SHOWN):
+        items = [Item(f"{one.cell}, {100 * one.score:.0f}%", " ".join(one.text.split())[:EXCERPT]) for one in same]
+        yield Section(f"answers to prompt {sample}{sentences.PLACES[place]}", items=items)
 
 
 def failures(records: Sequence[Record]) -> Iterator[Item]:

@@ -75,7 +75,7 @@ class DecodeLoop(Loop):
         self._peers.ask(replace(request, kv=request.kv or self.engine.default_kv))
         return Cached()
 
-    def select(self, request: Request, lane: int) -> Iterator[None]:
+    def select(self, request: Request, lane: int, slot: int) -> Iterator[None]:
         """Do nothing: the prefill worker has selected what it sends."""
         return iter(())
 

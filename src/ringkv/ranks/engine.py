@@ -51,7 +51,7 @@ class RankedEngine:
         with self._everywhere(messages.Prefill(tuple((chunk.lane, chunk.start, chunk.stop) for chunk in work), feed)):
             return self._engine.prefill(work, feed)
 
-    def select(self, lane: int, choice: KVChoice) -> Iterator[None]:
+    def select(self, lane: int, choice: KVChoice, slot: int | None = None) -> Iterator[None]:
         """Do nothing: ranks that exchange votes do all of `compress` together."""
         return iter(())
 

@@ -1,5 +1,7 @@
 """Find the directory in Hugging Face layout of a model argument; download or convert it if necessary."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ringkv.base.errors import UnknownModel
@@ -17,22 +19,31 @@ def locate(model: str, progress: Progress = silent) -> Path:
 
     Raises UnknownModel, PullFailed, BadWeights, UnsupportedModel.
     """
+    return located(model)(progress)
+
+
+def located(model: str) -> Callable[[Progress], Path]:
+    """Return what downloads or converts a model, and returns its directory. Raises UnknownModel before that."""
     if model in catalogue():
-        known = catalogue()[model]
-        target = catalogue_directory(known)
-        if not is_converted(target, progress):
-            convert(pull(model, progress), target, progress, known.sampling)
-        return target
+        return partial(_of_catalogue, catalogue()[model])
     path = Path(model).expanduser()
     if path.is_dir():
-        return _checked(path)
+        _check(path)
+        return lambda _: path
     if path.is_file() and path.suffix == ".gguf":
-        return convert(path, converted_path(set_name(path), file_key(path)), progress)
+        return partial(convert, path, converted_path(set_name(path), file_key(path)))
     if path.is_file():
         raise UnknownModel(f"{path} is a file but not a .gguf; give a .gguf file or a directory in Hugging Face layout")
     if is_hub_id(model) and path.suffix != ".gguf":
-        return from_hub(model, progress)
+        return partial(from_hub, model)
     raise UnknownModel(_unknown(model))
+
+
+def _of_catalogue(model: CatalogueModel, progress: Progress) -> Path:
+    target = catalogue_directory(model)
+    if not is_converted(target, progress):
+        convert(pull(model.name, progress), target, progress, model.sampling)
+    return target
 
 
 def catalogue_directory(model: CatalogueModel) -> Path:
@@ -40,9 +51,9 @@ def catalogue_directory(model: CatalogueModel) -> Path:
     return converted_path(model.name, model.sha256)
 
 
-def _checked(path: Path) -> Path:
+def _check(path: Path) -> None:
     if (path / "config.json").is_file():
-        return path
+        return
     inside = sorted(path.glob("*.gguf"))
     remedy = f"give the file {inside[0]}" if inside else "give a directory in Hugging Face layout"
     raise UnknownModel(f"{path} has no config.json; {remedy}")

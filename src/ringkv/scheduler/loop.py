@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Selecting(NamedTuple):
-    """An insertion that has begun. parts: of its selection that are left. since: when it began."""
+    """An insertion that has begun. parts: of it that are left. since: when it began."""
 
     request_id: str
     parts: Iterator[None]
@@ -130,9 +130,9 @@ class Loop:
         """Begin a prompt in its lane; see `Engine.begin`. An error fails all requests that wait for the prompt."""
         return self.engine.begin(request, lane, entries)
 
-    def select(self, request: Request, lane: int) -> Iterator[None]:
+    def select(self, request: Request, lane: int, slot: int) -> Iterator[None]:
         """Do what comes before `insert` in parts; between two of them slots are fed. An error fails the request."""
-        return self.engine.select(lane, request.kv or self.engine.default_kv)
+        return self.engine.select(lane, request.kv or self.engine.default_kv, slot)
 
     def insert(self, request: Request, lane: int, slot: int) -> Layouts:
         """Put the prompt in a lane into a slot, and return the slot's layouts. An error fails the request."""
@@ -242,7 +242,7 @@ class Loop:
     def _insert(self, request: Request, lane: int, slot: int) -> list[Event]:
         """Insert a prompt, or do a part of it that takes `max_step`. It waits until another that has begun is done."""
         if self._selecting is None:
-            self._selecting = Selecting(request.id, self.select(request, lane), self._watch.now())
+            self._selecting = Selecting(request.id, self.select(request, lane, slot), self._watch.now())
             self._watch.insert(request.id, lane)
         if self._selecting.request_id != request.id:
             return []
@@ -261,7 +261,7 @@ class Loop:
         return []
 
     def _pauses(self, parts: Iterator[None]) -> bool:
-        """Do parts of a selection for `max_step`, and return whether it goes on after that."""
+        """Do parts of an insertion for `max_step`, and return whether it goes on after that."""
         limit, since = self.engine.limits.max_step, self._watch.now()
         return any(limit and self._watch.now() - since >= limit for _ in parts)
 

@@ -12,7 +12,7 @@ from ringkv.cache.compress import kept, staged_prompt
 from ringkv.cache.compress.kept import top_votes
 from ringkv.cache.compress.select import votes_of_layers
 from ringkv.cache.compress.staged_prompt import StagedPrompt
-from ringkv.cache.compress.steps import finished
+from ringkv.cache.steps import finished
 
 
 class Largest(TorchDispatchMode):

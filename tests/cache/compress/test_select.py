@@ -12,7 +12,7 @@ from ringkv.base.selectors import SELECTORS, TOVA, KeyDiff, KVzip, Selector
 from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.staged_prompt import StagedPrompt
-from ringkv.cache.compress.steps import finished
+from ringkv.cache.steps import finished
 from tests.refusals import refusal
 
 SCALE = 0.29  # differs from every head_dim ** -0.5

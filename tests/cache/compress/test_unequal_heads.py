@@ -15,8 +15,8 @@ from ringkv.cache.compress.kept import EMPTY
 from ringkv.cache.compress.select import VOTES, votes_of_layers
 from ringkv.cache.compress.selection import kept_tokens, placed
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
-from ringkv.cache.compress.steps import finished
 from ringkv.cache.layouts import layout
+from ringkv.cache.steps import finished
 
 LAYERS, HEADS, GROUPS, WIDTH, BUDGET = 3, 2, 2, 8, 40
 GROUP = LayerGroup(tuple(range(LAYERS)), CacheSpec.grouped(HEADS, WIDTH), GROUPS, slots=SlotFormat(reading="ragged"))

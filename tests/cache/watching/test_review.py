@@ -16,6 +16,7 @@ from ringkv.cache.allocate import allocate_plain, allocate_slots
 from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.cache.filling import Kept
 from ringkv.cache.layouts import layouts
+from ringkv.cache.steps import finished
 from ringkv.cache.watching.review import Leaving, review
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.keep_queries import keep_queries
@@ -52,7 +53,7 @@ class Slot:
         staged = allocate_plain(GROUP, 1, prompt, lambda *shape, **how: self.noise(*shape[0]))
         live = self.layout.live(prompt)
         index = torch.stack([self.some(prompt, live) for _ in range(LAYERS * HEADS)]).view(LAYERS, HEADS, live)
-        self.body.take(1, Kept(staged.planes, 0, index))
+        finished(self.body.take(1, Kept(staged.planes, 0, index)))
         self.body.note(1, index)
         self.queries: dict[int, Tensor] = {}
         self.gone: dict[tuple[int, int], set[int]] = {}  # positions that were chosen to go

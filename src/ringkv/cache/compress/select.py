@@ -13,7 +13,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress import keydiff, kvzip, snapkv, tova
 from ringkv.cache.compress.staged_prompt import StagedPrompt, VoteFunction
-from ringkv.cache.compress.steps import Steps
+from ringkv.cache.steps import Steps
 
 VOTES: Mapping[type[Selector], VoteFunction] = {
     SnapKV: snapkv.votes,

@@ -15,8 +15,8 @@ from ringkv.base.kv import KVChoice, Layout
 from ringkv.cache.compress.by_head import NEVER, entries_of, selected_tokens
 from ringkv.cache.compress.select import votes_of_layers
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
-from ringkv.cache.compress.steps import Steps
 from ringkv.cache.protect import end
+from ringkv.cache.steps import Steps
 
 
 def missing(begins: Tensor | None) -> int:

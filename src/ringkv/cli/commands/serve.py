@@ -64,14 +64,15 @@ def serve(
         from ringkv.plan.check_options import check_options
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
-        from ringkv.residency.locate import locate
+        from ringkv.residency.locate import located
         from ringkv.server.main import RunOptions, WantedModel, run
         from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
 
         adapted = role.adapted(options)
         check_options(adapted)
-        folders = [locate(name, progress) for name in model]
+        models = [located(name) for name in model]  # before any of them is downloaded
+        folders = [download(progress) for download in models]
         wanted = [Wanted(folder, load_config(folder), adapted) for folder in folders]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
@@ -90,8 +91,8 @@ def serve(
                 edge=edge,
                 telemetry=telemetry,
             )
-            models = [WantedModel(config, aliases) for config, aliases in zip(configs, names, strict=True)]
-            run(models, *server.address, progress, partial(_ready, progress, observing), run_options)
+            served = [WantedModel(config, aliases) for config, aliases in zip(configs, names, strict=True)]
+            run(served, *server.address, progress, partial(_ready, progress, observing), run_options)
 
 
 def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:

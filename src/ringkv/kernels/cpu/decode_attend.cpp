@@ -21,7 +21,7 @@ namespace {
 template <typename T, typename Stored, typename Entries>
 void attend_entries(const Step<T>& step, Stored& stored, Entries& entries) {
   entries.select();
-  step.each_head(Entries::kSelects ? 1 : Stored::kGrain, [&](const StepHead& to) {
+  step.each_head(std::min(Stored::kGrain, Entries::kGrain), [&](const StepHead& to) {
     if (step.k) {
       stored.write(to, entries.newest(to));
       entries.written(stored, to);

@@ -57,7 +57,8 @@ struct StepHead {
   int64_t index, row, head, slot, entry, live;
 };
 
-constexpr int64_t kAlone = std::numeric_limits<int64_t>::max();  // a grain: one thread runs all heads
+// Heads that a thread runs, at least. Four write or select as fast as a second thread wakes up.
+constexpr int64_t kFew = 4, kAlone = std::numeric_limits<int64_t>::max();
 
 template <typename T>
 class Step {

@@ -64,7 +64,7 @@ float dot(const T* x, const float* y, int64_t count) {
 template <typename T, typename Encoding>
 class EncodedSlots {
  public:
-  static constexpr int64_t kGrain = 4;
+  static constexpr int64_t kGrain = kFew;
   using Element = typename Encoding::Element;
   using Scale = typename Encoding::Scale;
 

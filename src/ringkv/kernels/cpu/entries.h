@@ -1,5 +1,6 @@
 // The entries of slots that a step reads. A reading has
-//   kSelects   whether `select` does anything; it is called before new vectors are written
+//   kGrain     heads that a thread prepares, at least
+//   select     called before new vectors are written
 //   newest     the entry that a head's new vectors take
 //   written    called after a head's new vectors are written
 //   lengths    how many entries of each head are read; null if these are all live ones
@@ -36,7 +37,7 @@ struct Span {
 template <typename T>
 class EveryEntry {
  public:
-  static constexpr bool kSelects = false;
+  static constexpr int64_t kGrain = kAlone;
 
   EveryEntry(const Step<T>& step, const DecodeArguments&) : step_(step) {}
 
@@ -57,7 +58,7 @@ class EveryEntry {
 template <typename T>
 class RaggedEntries {
  public:
-  static constexpr bool kSelects = false;
+  static constexpr int64_t kGrain = kAlone;
 
   RaggedEntries(const Step<T>& step, const DecodeArguments& a)
       : step_(step), places_(int32(*a.places)), lengths_(step.shape.rows * step.shape.heads, 0) {
@@ -97,7 +98,7 @@ class RaggedEntries {
 template <typename T>
 class PagedEntries {
  public:
-  static constexpr bool kSelects = true;
+  static constexpr int64_t kGrain = kFew;
 
   PagedEntries(const Step<T>& step, const DecodeArguments& a)
       : step_(step), page_(page_of(a.planes[0], a.pages[0])), digests_(a.pages[0]), pins_(a.pages[1]),
@@ -110,7 +111,7 @@ class PagedEntries {
   // Selects before anything is written: a write to a page that is in no memory has the system read those around it.
   void select() {
     const auto* counts = reinterpret_cast<const PageCounts*>(counts_.const_data_ptr<int32_t>());
-    step_.each_head(1, [&](const StepHead& to) {
+    step_.each_head(kGrain, [&](const StepHead& to) {
       selected_.select(to, counts[to.slot], step_.queries(to.index), step_.shape, digests_, pins_);
       read_ahead_(to.slot, to.head, selected_.of(to.index), selected_.count(to.index));
     });
