@@ -90,8 +90,8 @@ def main() -> None:
                 figure = compare((before, REPOSITORY), model, base | {"slots": slots}, args.turns)
                 figures.append({"model": model, "slots": slots, **figure})
                 print(_table(figures), flush=True)
-    workload = {"before": args.commit, "prompt_tokens": args.prompt, "budget": BUDGET, "steps": STEPS, "turns": args.turns}
-    keep("beside", workload | dict(args.options), figures, _table(figures))
+    workload = {"before": args.commit, "prompt_tokens": args.prompt, "budget": BUDGET, "steps": STEPS}
+    keep("beside", workload | {"turns": args.turns} | dict(args.options), figures, _table(figures))
 
 
 def of_tree(sources: Path) -> dict[str, Any]:

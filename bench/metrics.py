@@ -51,10 +51,10 @@ METRICS: Mapping[str, Metric] = {
     "more_files": Metric("open files", "once"),
     "sustained_rate": Metric("requests/s", "mean"),
     "refused_share": SHARE,
-    **dict.fromkeys(("http_bytes", "engine_bytes", "peak_bytes"), LARGEST),
+    **dict.fromkeys(("http_bytes", "engine_bytes", "more_bytes", "peak_bytes"), LARGEST),
     # strangers
     "seconds": SECONDS,
-    "slowest_s": Metric("s", "max"),
+    **dict.fromkeys(("slowest_s", "gap_s", "health_s", "allowed_s"), Metric("s", "max")),
     **{f"bodies_{how}": Metric("bodies", "once") for how in ("served", "refused", "cut")},
     # fuzz, clients
     "cases": Metric("cases", "once"),

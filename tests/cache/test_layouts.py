@@ -65,9 +65,9 @@ def test_a_share_of_the_budget_is_recent() -> None:
             BudgetTooSmall,
             "64 in its window and 8 for the output and 1 sel.* to 86,",
         ),
-        (KVChoice("full"), PromptTooLong, "holds 64 tokens and the prompt has 100"),
-        (KVChoice("full"), PromptTooLong, "start with kv_policy full, .* or choose kv_policy snapstream"),
-        (KVChoice("full", budget=9), PromptTooLong, "holds 9 tokens .*; raise kv_budget, or choose kv_policy snap"),
+        (KVChoice("full"), PromptTooLong, "keeps all 100 tokens of the prompt, and a slot holds 64"),
+        (KVChoice("full"), PromptTooLong, "start with kv_policy full, or choose kv_policy snapstream"),
+        (KVChoice("full", budget=9), PromptTooLong, "kv_budget holds 9; raise it, or choose kv_policy snap"),
         (KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
     ],
 )

@@ -29,7 +29,7 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept(engine: LocalEngine, selector: Selector) -> np.ndarray:
     """int64 [L, H, live]: what a request with this selector keeps."""
-    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=SnapKV(window=9)))
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
     engine.admit(asked)
     return tiny.kept(engine, asked)
 
@@ -60,7 +60,7 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
         return torch.ones(*prompt.keys.shape[:2], high - low)
 
     monkeypatch.setitem(VOTES, type(selector), votes)  # type: ignore[arg-type]
-    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=SnapKV(window=9)))
+    asked = tiny.request(PROMPT, kv=replace(CHOICE, select=selector))
     tiny.enter(engine, asked)
     assert seen == [selector.queries]
 
@@ -69,7 +69,7 @@ def test_a_selector_sees_the_queries_that_it_looks_at_and_no_more(
 def test_slots_may_be_fed_between_the_parts_of_a_selection_which_may_end_early(
     llama_dir: Path, selector: Selector
 ) -> None:
-    engine, choice = build(tiny.config(llama_dir)), replace(CHOICE, select=SnapKV(window=9))
+    engine, choice = build(tiny.config(llama_dir)), replace(CHOICE, select=selector)
     want = kept(engine, selector)
     runs = tiny.request(tiny.prompt(70, 1))
     tiny.enter(engine, runs, slot=1)
