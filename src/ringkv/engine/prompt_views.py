@@ -16,7 +16,7 @@ from ringkv.base.repeat_words import FindWords
 from ringkv.base.workspace import Workspace
 from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.selection import Selection
-from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
+from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
 from ringkv.cache.compress.working_set import WorkingSet
 from ringkv.engine.passes import Passes, PromptPiece
@@ -95,14 +95,11 @@ class PromptViews:
         """Return a staged prompt in one group of layers, with its last `queries`."""
         planes, spec = self._staging.lanes[number].read_group(group, slice(lane.entries)), self._groups[group].spec
         known, room = lane.loaded.known, lane.count - lane.entries - self._programs.repeated  # pieces end in the lane
-        rotations: dict[str, Rotate] = {kind: partial(self._decoder.rotate, kind) for kind in self._decoder.layers}
         return StagedPrompt(
             q=self._queries(number, group, min(queries, lane.read)),
             keys=planes[0],
             values=planes[-1][..., : spec.value_width],
             scale=spec.scale,
-            seen=lane.entries + lane.gap,
-            rotate=[rotations[self._decoder.kinds[layer]] for layer in self._groups[group].layers],
             repeat=partial(self._repeat, number, lane, group),
             repeat_limit=max(0, room // self._piece + 1) * self._piece,
             reduction=self._reductions[group],
