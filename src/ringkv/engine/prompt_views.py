@@ -17,7 +17,7 @@ from ringkv.base.workspace import Workspace
 from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.selection import Selection
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
-from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.cache.compress.working_set import WorkingSet
 from ringkv.engine.passes import Passes, PromptPiece
 from ringkv.engine.turns import Loaded
@@ -147,7 +147,7 @@ def reductions(decoder: Decoder) -> list[VoteReduction]:
     config = decoder.config
     attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in decoder.groups]
     heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
-    return [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
+    return [VoteReduction.of(config.rank, *of_group, config.exchange) for of_group in heads]
 
 
 def _joined(heads: Sequence[Tensor]) -> Tensor:
