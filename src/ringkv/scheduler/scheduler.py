@@ -38,7 +38,7 @@ from ringkv.scheduler.costs import Work
 from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
 from ringkv.scheduler.pace import Pace
-from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts, turn
+from ringkv.scheduler.waiting import Shares, WaitingPrompts, turn
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -64,7 +64,7 @@ class Scheduler:
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = FreeLanes(limits)
         self._arrivals, self._shares = count(), Shares()
-        self.deadlines = Deadlines()  # of requests, on the clock of `expire`
+        self.deadlines: dict[str, float] = {}  # when requests must end, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._pace = Pace(limits, self._running)
@@ -138,7 +138,8 @@ class Scheduler:
 
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
-        return Outcome.joined(map(self._expire, self.deadlines.due(now)))
+        due = sorted((when, request_id) for request_id, when in self.deadlines.items() if when <= now)
+        return Outcome.joined(self._expire(request_id) for _, request_id in due)
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request at any stage. Does nothing for an unknown or finished request."""
@@ -399,7 +400,7 @@ class Scheduler:
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
-        self.deadlines.drop(job.request.id)
+        self.deadlines.pop(job.request.id, None)
         if not job.layouts:
             self._leave_prompt(job)
         if job.slot is None:

@@ -87,28 +87,3 @@ def turn(prompt: PendingPrompt, slots: Mapping[str, int], shares: Shares) -> tup
 
 def _arrival(prompt: PendingPrompt) -> int:
     return prompt.arrival
-
-
-class Deadlines:
-    """When requests must end, by the caller's clock."""
-
-    def __init__(self) -> None:
-        self._when: dict[str, float] = {}
-
-    def set(self, request_id: str, when: float) -> None:
-        """Set a request's deadline; it had none."""
-        assert request_id not in self._when
-        self._when[request_id] = when
-
-    def drop(self, request_id: str) -> None:
-        """Forget a request's deadline, if it has any."""
-        self._when.pop(request_id, None)
-
-    @property
-    def first(self) -> float | None:
-        return min(self._when.values(), default=None)
-
-    def due(self, now: float) -> list[str]:
-        """Return the requests whose deadline is not after `now`, the earliest first."""
-        due = [request_id for request_id, when in self._when.items() if when <= now]
-        return sorted(due, key=lambda request_id: (self._when[request_id], request_id))
