@@ -365,9 +365,3 @@ def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -
                 form = SlotFormat(form.encoding)
             layers_of.setdefault(group._replace(layers=(), slots=form), []).append(layer)
     return tuple(group._replace(layers=tuple(members)) for group, members in layers_of.items())
-
-
-def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:
-    """Return each layer's group and its row in that group's planes, in the order of the layers."""
-    place_of = {layer: (index, row) for index, group in enumerate(groups) for row, layer in enumerate(group.layers)}
-    return dict(sorted(place_of.items()))
