@@ -201,6 +201,18 @@ def rope(raw: Raw, theta: float = 10000.0, fraction: float | None = None) -> Rop
     return rope_of(raw, given, theta, fraction)
 
 
+def ropes(raw: Raw, theta: float, base: float) -> tuple[RopeConfig, RopeConfig]:
+    """Return the rotary embeddings of global and of local layers, whose bases are `theta` and `base` by default.
+
+    The older spelling scales only the global one.
+    """
+    given = table(raw, "rope_parameters")
+    if "full_attention" in given:
+        local_rope = rope_of({**raw, "rope_theta": base}, table(given, "sliding_attention"), base)
+        return rope_of(raw, table(given, "full_attention"), theta), local_rope
+    return rope(raw, theta), RopeConfig(base)
+
+
 def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -> RopeConfig:
     """Return the rotary embedding that `given`, a rope_parameters or rope_scaling, describes.
 
