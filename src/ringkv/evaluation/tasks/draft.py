@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.source import Source
@@ -45,11 +46,12 @@ def longest(make: Make, tokens: Callable[[Sample], int], most: int) -> Sample:
     return make(low)
 
 
-def places(source: Source) -> Iterator[tuple[int, int, float]]:
-    """Yield (length, index, depth): `source.count` at each length, at depths spread evenly from 0 to 1."""
+def generated(recipe: Callable[..., Sample], name: str, answer_tokens: int, source: Source) -> Iterator[Sample]:
+    """Yield `source.count` samples of each length. recipe: makes a draft of a seed, its hay, and a depth of 0 to 1."""
     for length in source.lengths:
         for place in range(source.count):
-            yield length, place, depth_of(place)
+            make = partial(recipe, f"{source.seed}/{name}/{length}/{place}", depth=depth_of(place))
+            yield fitted(make, f"{length}/{place}", answer_tokens, length, source)
 
 
 def depth_of(place: int) -> float:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, places
+from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, generated
 from ringkv.evaluation.tasks.ruler.needles import NOISE
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
@@ -98,13 +98,11 @@ def dictionary(keys: int, source: Source) -> Iterator[Sample]:
 
 def passkey(source: Source) -> Iterator[Sample]:
     """Yield prompts with a number of five digits, at depths from 0 to 1."""
-    for length, place, depth in places(source):
-        key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
-        yield fitted(partial(_hidden, key, depth), f"{length}/{place}", 16, length, source)
+    return generated(_hidden, "passkey", 16, source)
 
 
-def _hidden(key: str, depth: float, hay: int) -> Sample:
-    lines = [NOISE] * hay
+def _hidden(seed: str, hay: int, depth: float) -> Sample:
+    key, lines = str(Random(seed).randint(10_000, 99_999)), [NOISE] * hay
     lines.insert(round(depth * hay), f"The pass key is {key}. Remember it: {key} is the pass key.")
     return Sample(
         context="There is one thing worth knowing in much idle talk. Find it and remember it.\n\n" + "\n".join(lines),
