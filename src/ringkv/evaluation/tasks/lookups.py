@@ -12,11 +12,10 @@ from itertools import count, islice
 from json import dumps
 from random import Random
 from typing import NamedTuple
-from uuid import UUID
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, generated
-from ringkv.evaluation.tasks.ruler.needles import NOISE
+from ringkv.evaluation.tasks.ruler.needles import MAKERS, NOISE
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
 
@@ -126,7 +125,7 @@ def _numbered(rng: Random, count: int) -> Entries:
 
 
 def _uuids(rng: Random, count: int) -> Entries:
-    values = [str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(2 * count)]
+    values = [MAKERS["uuid"](rng) for _ in range(2 * count)]
     return list(zip(values[::2], values[1::2], strict=True))
 
 
