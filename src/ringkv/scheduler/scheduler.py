@@ -262,11 +262,9 @@ class Scheduler:
 
     def _has_slot(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> bool:
         """Whether a slot is left for a waiting prompt, besides those of requests in lanes whose turn is before its."""
-        before = (other for other in self._in_lanes if self._turn(other, slots) < self._turn(prompt, slots))
+        own = turn(prompt, slots, self._shares)
+        before = (other for other in self._in_lanes if turn(other, slots, self._shares) < own)
         return len(self._free_slots) > sum(job.slot is None for other in before for job in other.jobs)
-
-    def _turn(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> tuple[int, int, float, int]:
-        return turn(prompt, slots, self._shares)
 
     def _first_waiting(self) -> PendingPrompt | None:
         """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
@@ -291,7 +289,7 @@ class Scheduler:
         if not self._shared or not (reserved or self._free_slots):
             return None
         slots = self._slots_by_owner()
-        return min(reserved or self._shared, key=lambda prompt: self._turn(prompt, slots))
+        return min(reserved or self._shared, key=lambda prompt: turn(prompt, slots, self._shares))
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""

@@ -9,11 +9,13 @@ of arrival. A lower priority number always comes first, however long the others 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from itertools import islice
+from operator import attrgetter
 
 from ringkv.scheduler.job import PendingPrompt
 
 LOOK_AHEAD = 16
 HALF_LIFE = 1 << 16  # tokens served to all owners after which an older token counts half
+_arrival = attrgetter("arrival")
 
 
 class Shares:
@@ -83,7 +85,3 @@ class WaitingPrompts:
 def turn(prompt: PendingPrompt, slots: Mapping[str, int], shares: Shares) -> tuple[int, int, float, int]:
     """Return what orders prompts: the lowest comes first. slots: as for `WaitingPrompts.first`."""
     return prompt.priority, slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival
-
-
-def _arrival(prompt: PendingPrompt) -> int:
-    return prompt.arrival
