@@ -26,7 +26,10 @@ def stored_as(folder: Path, weights: Weights) -> str:
         return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
     config = folder / "config.json"
     settings = read_object(config).get("quantization_config") if config.is_file() else None
-    return _of_quantiser(settings) if isinstance(settings, dict) else weights
+    if not isinstance(settings, dict):
+        return weights
+    stored = _QUANTISERS.get(str(settings.get("quant_method")))
+    return "int8" if stored is None else stored(settings)
 
 
 def of_gguf_types(types: Collection[str]) -> str:
@@ -38,15 +41,6 @@ def of_gguf_types(types: Collection[str]) -> str:
         return "int8"
     has_minimums = any(each.has_minimums or each.layout is INT4 for each in grouped)
     return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
-
-
-def _of_quantiser(settings: Mapping[str, Any]) -> str:
-    stored = _QUANTISERS.get(str(settings.get("quant_method")))
-    return "int8" if stored is None else stored(settings)
-
-
-def _of_gptq(settings: Mapping[str, Any]) -> str:
-    return GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8"
 
 
 def _of_compressed_tensors(settings: Mapping[str, Any]) -> str:
@@ -62,7 +56,7 @@ def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
 # Other quantisers have 4 bits, or 8 with one scale per row.
 _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "mxfp4": lambda _: GROUPS_OF_BYTES,
-    "gptq": _of_gptq,
+    "gptq": lambda settings: GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8",
     "compressed-tensors": _of_compressed_tensors,
 }
 
