@@ -159,13 +159,7 @@ def saliency(prompt: StagedPrompt) -> Tensor:
     least. Its probes are 10% of the prompt, the last 5% and 5% at random; ours are the last queries, which staging has
     for the selectors.
     """
-    n = prompt.keys.shape[2]
+    seen_by = torch.arange(prompt.keys.shape[2], 0, -1, device=prompt.keys.device).clamp(max=prompt.q[0].shape[2])
     layers = zip(prompt.q, prompt.keys, strict=True)
-    return torch.stack(
-        [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
-    ) / seen_by(n, prompt.q[0].shape[2]).to(prompt.keys.device)
-
-
-def seen_by(n: int, probes: int) -> Tensor:
-    """Return int64 [n], how many of the last queries see each token."""
-    return torch.arange(n, 0, -1).clamp(max=probes)
+    votes = [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
+    return torch.stack(votes) / seen_by
