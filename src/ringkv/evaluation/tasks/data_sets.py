@@ -8,7 +8,6 @@ LongBench-v2 (arXiv 2412.15204), LongEval's topics (LongChat, 2023). Long answer
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from ringkv.evaluation.sample import Answer, Sample, Score, of_text
@@ -191,10 +190,6 @@ def wikitext(source: Source) -> Iterator[Sample]:
                 facts={"length": length},
             )
             start += before + after
-
-
-def mean_logprob(answer: Answer, sample: Sample) -> float:
-    return fmean(answer.logprobs)
 
 
 def _passage(source: Source, text: str, start: int, tokens: int) -> int:

@@ -144,10 +144,6 @@ def _in_lines(entries: Entries, _: int) -> str:
     return head + "\n".join(f"line {name}: the register holds <{value}>" for name, value in entries)
 
 
-def _as_json(entries: Entries, _: int) -> str:
-    return f"JSON data:\n{dumps(dict(entries), indent=1)}"
-
-
 _REGISTERS = Lookup(
     lambda rng, hay, _: _numbered(rng, hay),
     _in_lines,
@@ -167,7 +163,7 @@ LOOKUPS: Mapping[str, Lookup] = {
     "conversation": _REGISTERS._replace(answer_tokens=40, end=">."),
     "dictionary": Lookup(
         lambda rng, hay, _: _uuids(rng, hay),
-        _as_json,
+        lambda entries, _: f"JSON data:\n{dumps(dict(entries), indent=1)}",
         '\n\nWhich value does the key "{name}" have in the JSON data?',
         ' "{name}": "',
         answer_tokens=48,
