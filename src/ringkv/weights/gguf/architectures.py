@@ -73,11 +73,7 @@ DENSE: Mapping[str, Architecture] = {
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        {
-            **parts.NORMS,
-            **modules("self_attn.", attn_qkv="qkv_proj", attn_output="o_proj"),
-            **parts.FUSED_FEED_FORWARD,
-        },
+        {**parts.NORMS, **modules("self_attn.", attn_qkv="qkv_proj", attn_output="o_proj"), **parts.FUSED_FEED_FORWARD},
         heads=partial,
         windows=IN_ALL_LAYERS,
     ),
@@ -194,12 +190,7 @@ MIXTURES: Mapping[str, Architecture] = {
     "gpt-oss": Architecture(
         "GptOssForCausalLM",
         "gpt_oss",
-        {
-            **parts.POST_NORMS,
-            **parts.ATTENTION,
-            "attn_sinks": plain("self_attn.sinks"),
-            **parts.STACKED_EXPERTS,
-        },
+        {**parts.POST_NORMS, **parts.ATTENTION, "attn_sinks": plain("self_attn.sinks"), **parts.STACKED_EXPERTS},
         numbers=_experts(every="num_local_experts", size="intermediate_size"),
         router=routers.softmax_of_chosen,
         more=gpt_oss,
