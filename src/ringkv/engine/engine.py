@@ -38,6 +38,7 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
+        self.default_kv = config.kv
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
 
     @property
@@ -70,10 +71,6 @@ class LocalEngine:
     @property
     def weight_bytes(self) -> int:
         return self._programs.weights.bytes
-
-    @property
-    def default_kv(self) -> KVChoice:
-        return self.config.kv
 
     @property
     def builds(self) -> int:
@@ -250,4 +247,4 @@ class LocalEngine:
         return self.lanes.prompt_logits(tokens, rows)
 
     def _choice(self, request: Request) -> KVChoice:
-        return request.kv or self.config.kv
+        return request.kv or self.default_kv
