@@ -188,7 +188,7 @@ class LocalEngine:
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
         self._reviews.enter(slot, choice, selection.layouts)
         if choice.turns == "continue":
-            self._turns.enter(slot, self.lanes.known(lane, selection, request.trace))
+            self._turns.known[slot] = self.lanes.known(lane, selection, request.trace)
 
     @torch.inference_mode()
     def export(self, slot: int) -> Packet:
@@ -239,7 +239,7 @@ class LocalEngine:
     def release(self, slot: int) -> None:
         self._drafts.drop(slot)
         self._reviews.leave(slot)
-        self._turns.leave(slot)
+        self._turns.known.pop(slot, None)
         self.batch.release(slot)
 
     def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
