@@ -24,7 +24,7 @@ class Pool:
     """
 
     def __init__(self, size: int, groups: Sequence[LayerGroup], like: Tensor) -> None:
-        block = BLOCK * sum(group.elements for group in groups) * like.element_size()
+        block = BLOCK * sum(group.token_bytes(like.element_size()) for group in groups)
         count = size // block
         pinned = like.is_cuda and count > 0
         self._memory = torch.empty(count, block, dtype=torch.uint8, pin_memory=pinned)
