@@ -63,8 +63,7 @@ class Pool:
         Returns what `CacheRow.fill` takes if they were encoded.
         """
         self.touch(name)
-        self._rows[name].load(target, first, count)
-        return self._rows[name].earlier(target, count)
+        return self._rows[name].load(target, first, count)
 
     def touch(self, name: Hashable) -> None:
         """Mark a name as the most recently used."""
