@@ -147,7 +147,8 @@ class Lanes:
         """Copy the selected entries of a lane's prompt to a slot. slot: None if another rank has it."""
         selection = finished(self.select(lane, choice))
         if slot is not None:
-            selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
+            fixed, earlier = [layout.fixed for layout in selection.layouts], self._lanes[lane].loaded.earlier
+            self.staging.lanes[lane].fill(slot, selection.sources, fixed, selection.saliency, earlier)
             slot.note(self.tokens_of(lane, selection.sources))
         return selection
 

@@ -18,24 +18,18 @@ from ringkv.cache.compress.select import stacked, votes_of, votes_of_layers
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.steps import Steps
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
-from ringkv.cache.earlier import Earlier
 from ringkv.cache.layouts import layouts
 from ringkv.cache.protect import protected, tokens
-from ringkv.cache.rows import CacheRow
 from ringkv.kernels.window_votes import window_votes
 
 
 class Selection(NamedTuple):
-    """The kept entries of a staged prompt. They stay in the lane until `fill` copies them into a slot."""
+    """The kept entries of a staged prompt. They stay in the lane until `CacheRow.fill` copies them into a slot."""
 
     layouts: Layouts
     sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each of the slot, or EMPTY
     saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
     votes: tuple[Tensor | None, ...] = ()  # per group float32 [L, H, live], if the selector's votes last and are known
-
-    def fill(self, slot: CacheRow, lane: CacheRow, earlier: Sequence[Sequence[Earlier]] = ()) -> None:
-        """Copy the kept entries from a lane to a slot. earlier: by group and plane, those that it began with."""
-        lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency, earlier)
 
 
 class StagedLane(NamedTuple):
