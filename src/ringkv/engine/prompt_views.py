@@ -3,7 +3,7 @@
 L layers of a group, H key-value heads, G query heads each, D head_dim.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -120,7 +120,7 @@ class PromptViews:
         """
         last = self._staging.queries[group][:, number, :, :, self._staging.window - count :]
         places, rows = self._decoder.places, range(len(self._groups[group].layers))
-        return [_joined([last[places[layer].reader] for layer in self._readers[group, row]]) for row in rows]
+        return [torch.cat([last[places[layer].reader] for layer in self._readers[group, row]], 1) for row in rows]
 
     def _repeat(
         self, number: int, lane: Lane, group: int, start: int, stop: int
@@ -148,8 +148,3 @@ def reductions(decoder: Decoder) -> list[VoteReduction]:
     attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in decoder.groups]
     heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
     return [VoteReduction.of(config.rank, *of_group, config.exchange) for of_group in heads]
-
-
-def _joined(heads: Sequence[Tensor]) -> Tensor:
-    """Join query heads [H, G, ...] of several layers that read one cache."""
-    return heads[0] if len(heads) == 1 else torch.cat(list(heads), dim=1)
