@@ -38,7 +38,8 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
-        self.default_kv = config.kv
+        self.default_kv, self.weight_bytes = config.kv, passes.programs.weights.bytes
+        self.prompt_logits = lanes.prompt_logits
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
 
     @property
@@ -67,10 +68,6 @@ class LocalEngine:
             heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
             policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
         )
-
-    @property
-    def weight_bytes(self) -> int:
-        return self._programs.weights.bytes
 
     @property
     def builds(self) -> int:
@@ -241,10 +238,6 @@ class LocalEngine:
         self._reviews.leave(slot)
         self._turns.known.pop(slot, None)
         self.batch.release(slot)
-
-    def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
-        """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
-        return self.lanes.prompt_logits(tokens, rows)
 
     def _choice(self, request: Request) -> KVChoice:
         return request.kv or self.default_kv

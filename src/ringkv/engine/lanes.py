@@ -176,7 +176,7 @@ class Lanes:
         return self._views.of_group(lane, self._lanes[lane], group, queries)
 
     @torch.inference_mode()
-    def prompt_logits(self, tokens: Sequence[int], rows: int) -> Iterator[Tensor]:
+    def prompt_logits(self, tokens: Sequence[int], rows: int = SCORED) -> Iterator[Tensor]:
         """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
         assert len(tokens) <= self.staging.entries, "the text is longer than the staging"
         self._lanes.pop(0, None)
