@@ -77,7 +77,7 @@ class Loop:
     @property
     def idle(self) -> bool:
         """True if a step would do nothing: there are no requests, or another process has to act on all of them."""
-        return self.scheduler.idle or (self._rests and not self._guided.is_pending)
+        return self.scheduler.idle or (self._rests and not self._guided.pending)
 
     @property
     def patience(self) -> float | None:
