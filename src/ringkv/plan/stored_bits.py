@@ -44,8 +44,11 @@ def of_gguf_types(types: Collection[str]) -> str:
 
 
 def _of_compressed_tensors(settings: Mapping[str, Any]) -> str:
-    schemes = _weights_of(settings.get("config_groups"))
-    return GROUPS_WITH_MINIMUMS if any(_is_in_bytes(scheme) for scheme in schemes) else "int8"
+    groups = settings.get("config_groups")
+    each = groups.values() if isinstance(groups, dict) else ()
+    schemes = (group.get("weights") for group in each if isinstance(group, dict))
+    is_in_bytes = any(isinstance(scheme, dict) and _is_in_bytes(scheme) for scheme in schemes)
+    return GROUPS_WITH_MINIMUMS if is_in_bytes else "int8"
 
 
 def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
@@ -59,10 +62,3 @@ _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "gptq": lambda settings: GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8",
     "compressed-tensors": _of_compressed_tensors,
 }
-
-
-def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
-    """Return the weights' schemes of compressed-tensors' groups of modules."""
-    each = groups.values() if isinstance(groups, dict) else ()
-    schemes = (group.get("weights") for group in each if isinstance(group, dict))
-    return [scheme for scheme in schemes if isinstance(scheme, dict)]
