@@ -76,11 +76,8 @@ def longbench(name: str, source: Source) -> Iterator[Sample]:
 
 def longbench_v2(source: Source) -> Iterator[Sample]:
     """Yield the first `source.count` samples that fit in the longest length."""
-
-    def fits(sample: Sample) -> bool:
-        return source.count_tokens(sample) + sample.answer_tokens <= source.longest
-
-    return islice(filter(fits, _choices(source)), source.count)
+    fitting = (one for one in _choices(source) if source.count_tokens(one) + one.answer_tokens <= source.longest)
+    return islice(fitting, source.count)
 
 
 def _choices(source: Source) -> Iterator[Sample]:

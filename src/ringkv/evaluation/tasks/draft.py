@@ -18,11 +18,8 @@ def finished(draft: Sample, name: str, answer_tokens: int, length: int) -> Sampl
 
 def fitted(make: Make, name: str, answer_tokens: int, length: int, source: Source) -> Sample:
     """Return a sample whose prompt and answer have at most `length` tokens, with as much hay as fits."""
-
-    def sample(hay: int) -> Sample:
-        return finished(make(hay), name, answer_tokens, length)
-
-    return longest(sample, source.count_tokens, length - answer_tokens)
+    room = length - answer_tokens
+    return longest(lambda hay: finished(make(hay), name, answer_tokens, length), source.count_tokens, room)
 
 
 def longest(make: Make, tokens: Callable[[Sample], int], most: int) -> Sample:
