@@ -3,8 +3,9 @@
 from torch import Tensor
 
 from ringkv.base.cache_spec import CacheSpec, LayerGroup
-from ringkv.cache.body import plain_body
+from ringkv.cache.body import Body
 from ringkv.cache.rows import CacheRow
+from ringkv.kernels.slots import Slots
 
 
 def group(layers: int, heads: int, width: int) -> LayerGroup:
@@ -14,4 +15,5 @@ def group(layers: int, heads: int, width: int) -> LayerGroup:
 def row(keys: Tensor, values: Tensor) -> CacheRow:
     """Return a row that is a view of keys, values [L, H, C, D]."""
     layers, heads, _, width = keys.shape
-    return CacheRow((plain_body(group(layers, heads, width), (keys[:, None], values[:, None])),), 0)
+    planes = keys[:, None], values[:, None]
+    return CacheRow((Body(group(layers, heads, width), Slots("plain", planes)),), 0)

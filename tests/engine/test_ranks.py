@@ -183,7 +183,7 @@ def test_selectors_count_the_votes_of_all_ranks(
 def test_votes_that_are_not_added_up_are_noticed(
     name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_views, "vote_reduction", lambda *_: VoteReduction())
+    monkeypatch.setattr(prompt_views, "reductions", lambda decoder: [VoteReduction() for _ in decoder.groups])
     with pytest.raises(AssertionError):
         check(folders[name], 8)
 

@@ -133,18 +133,6 @@ def _masked(folder: Path, tokens: list[int], prompt_tokens: int, sinks: int, bud
     return model(torch.tensor([tokens]), attention_mask=added).logits[0]
 
 
-def test_selectors_turn_each_group_by_its_own_rotary_embedding(gemma: Path) -> None:
-    engine = build(tiny.config(gemma))
-    tiny.stage(engine, tiny.request(prompt(20)))
-    x, positions = torch.randn(2, 5, 32), torch.tensor([0, 3, 17, 40, -9])
-    pairs = torch.view_as_complex(torch.stack(x.chunk(2, dim=-1), -1))
-    for group, (base, factor) in enumerate(((1e6, 8.0), (1e4, 1.0))):
-        angles = positions[:, None] * base ** -(torch.arange(0, 32, 2) / 32) / factor
-        rotated = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles))
-        want = torch.cat(rotated.unbind(-1), -1)
-        torch.testing.assert_close(engine.lanes.view(0, group, 8).rotate[0](x, positions), want, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("same", [200, 130])
 def test_a_stored_prefix_serves_both_groups(gemma: Path, same: int) -> None:
     first = prompt(200)

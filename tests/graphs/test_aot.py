@@ -137,7 +137,7 @@ def test_precompiled_headers_are_deleted_and_their_text_stays_for_others_that_co
 
 def test_a_build_that_fails_leaves_nothing_to_load(backend: AheadOfTime) -> None:
     with pytest.raises(Exception, match=r"(?i)guard|data-dependent|unbacked"):
-        backend.make("broken", StaticFunction.plain(broken), [torch.ones(2)])
+        backend.make("broken", StaticFunction(broken, "broken"), [torch.ones(2)])
     assert [path for path in backend.folder.iterdir() if path.suffix != ".lock"] == []
 
 

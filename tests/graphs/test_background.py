@@ -100,7 +100,7 @@ def test_a_graph_runs_at_once_and_is_replaced_when_it_is_compiled(
 def test_a_graph_that_cannot_be_compiled_stays_a_plain_call(
     backend: Background, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph = backend.make("broken", StaticFunction.plain(branching), example())
+    graph = backend.make("broken", StaticFunction(branching, "branching"), example())
     backend.start()
     backend.join()
     x, seen = example()
@@ -125,7 +125,7 @@ def test_a_compiling_process_ends_at_once_with_an_engine_that_ignores_sigterm(tm
     try:
         with _Compiler(ahead(tmp_path), partial(torch.set_flush_denormal, False)) as compiler:
             with pytest.raises(RuntimeError, match="could not be compiled"):  # it serves
-                compiler.compile(_Swapped("broken", StaticFunction.plain(branching), example()))
+                compiler.compile(_Swapped("broken", StaticFunction(branching, "branching"), example()))
             compiler._process.terminate()
             compiler._process.join()
             assert compiler._process.exitcode == -signal.SIGTERM
@@ -143,7 +143,7 @@ def test_a_compiling_process_that_ends_with_its_engine_leaves_no_semaphore_and_n
 ) -> None:
     monkeypatch.setattr(background, "is_exiting", lambda: True)
     backend = Background(ahead(tmp_path), partial(note_lock, tmp_path / "lock"))
-    backend.make("broken", StaticFunction.plain(branching), example())
+    backend.make("broken", StaticFunction(branching, "branching"), example())
     backend.start()
     backend.join()
     lock, priority = (tmp_path / "lock").read_text().split()

@@ -24,7 +24,7 @@ def make(folder: Path) -> tuple[Tensor, int]:
     compiler = find_compiler()
     assert compiler is not None
     backend = AheadOfTime(folder / "graphs", compiler.path, "source", lambda name: None)
-    graph = backend.make("double", StaticFunction.plain(double), [torch.ones(3)])
+    graph = backend.make("double", StaticFunction(double, "double"), [torch.ones(3)])
     return graph([torch.ones(3)])[0], backend.builds
 
 

@@ -65,4 +65,4 @@ def test_arguments_that_share_memory_are_refused(folder: Path) -> None:
         return (x.add_(y),)
 
     with pytest.raises(AssertionError, match="overlap"):
-        Inductor(folder, print).make("add", StaticFunction.plain(function), [both[0], both[1]])
+        Inductor(folder, print).make("add", StaticFunction(function, "function"), [both[0], both[1]])

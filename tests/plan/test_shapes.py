@@ -211,16 +211,16 @@ def test_gpt_oss_has_the_parameters_of_its_model_card(
 
 def test_heads_are_shared_out_and_then_repeated() -> None:
     heads = CacheSpec.grouped(kv_heads=8, head_dim=128)
-    assert [heads.on_rank(ranks).elements for ranks in (1, 2, 8, 16)] == [2048, 1024, 256, 256]
+    assert [heads.on_rank(ranks).bytes(1) for ranks in (1, 2, 8, 16)] == [2048, 1024, 256, 256]
 
 
 def test_a_latent_is_the_same_on_every_rank() -> None:
-    assert [CacheSpec.latent(rank=512, rope=64).on_rank(ranks).elements for ranks in (1, 8)] == [576, 576]
+    assert [CacheSpec.latent(rank=512, rope=64).on_rank(ranks).bytes(1) for ranks in (1, 8)] == [576, 576]
 
 
 def test_the_largest_share_counts_and_ranks_that_would_repeat_some_heads_are_refused() -> None:
     spec = CacheSpec.grouped(kv_heads=3, head_dim=64)
-    assert [spec.on_rank(ranks).elements for ranks in (2, 3, 6)] == [256, 128, 128]
+    assert [spec.on_rank(ranks).bytes(1) for ranks in (2, 3, 6)] == [256, 128, 128]
     with pytest.raises(InvalidRequest, match=r"3 key-value heads .* 4 ranks"):
         spec.on_rank(4)
 

@@ -6,7 +6,6 @@ from ringkv.base.events import Event, Failed, Finished, Token
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.scheduler.loop import Loop
-from ringkv.scheduler.waiting import Deadlines
 
 
 class Clock:
@@ -21,17 +20,22 @@ def request(name: str, timeout: float | None = None) -> Request:
     return Request(name, (1, 2, 3), SamplingParams(max_tokens=50, ignore_eos=True), timeout=timeout)
 
 
-def test_due_deadlines_equal_those_found_by_looking_at_all() -> None:
-    random, deadlines, when = Random(1), Deadlines(), {}
-    for n in range(300):
-        deadlines.set(f"{n}", when.setdefault(f"{n}", float(random.randint(0, 40))))
+def test_requests_end_at_their_deadlines_the_earliest_first() -> None:
+    random, clock, when = Random(1), Clock(), dict[str, float]()
+    loop = Loop(toy.ToyEngine(toy.limits(slots=1)), clock=clock)
+    for n in range(100):
+        when[f"{n}"] = clock.seconds + (timeout := random.randint(1, 40))
+        loop.submit(request(f"{n}", timeout))
         if random.random() < 0.4:
             gone = random.choice(list(when))
             del when[gone]
-            deadlines.drop(gone)
-        now = random.randint(0, 40)
-        assert sorted(deadlines.due(now)) == sorted(name for name, at in when.items() if at <= now)
-    deadlines.drop("unknown")
+            loop.cancel(gone)
+    while when:
+        clock.seconds += 4
+        ended = [event.request_id for event in loop.step() if isinstance(event, Finished | Failed)]
+        due = [name for name, at in when.items() if at <= clock.seconds]
+        assert ended == sorted(due, key=lambda name: (when[name], name))
+        when = {name: at for name, at in when.items() if name not in ended}
 
 
 def test_a_request_without_a_token_at_its_deadline_fails() -> None:

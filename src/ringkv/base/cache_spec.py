@@ -165,11 +165,6 @@ class CacheSpec(NamedTuple):
     def planes(self) -> tuple[Plane, ...]:
         return (self.key,) if self.value is None else (self.key, self.value)
 
-    @property
-    def elements(self) -> int:
-        """Elements per token in all planes."""
-        return sum(plane.elements for plane in self.planes)
-
     def bytes(self, item: int) -> int:
         """Return the bytes per token in all planes; `item` is the bytes of an element of the engine's dtype."""
         if self.in_chunks:
@@ -242,11 +237,6 @@ class LayerGroup(NamedTuple):
     queries: int
     window: int | None = None
     slots: SlotFormat = PLAIN_SLOTS
-
-    @property
-    def elements(self) -> int:
-        """Elements per token in all layers of the group."""
-        return len(self.layers) * self.spec.elements
 
     def token_bytes(self, item: int) -> int:
         """Return the bytes of a token in all layers of the group."""
@@ -365,9 +355,3 @@ def in_formats(groups: tuple[LayerGroup, ...], slots: SlotFormat, layers: int) -
                 form = SlotFormat(form.encoding)
             layers_of.setdefault(group._replace(layers=(), slots=form), []).append(layer)
     return tuple(group._replace(layers=tuple(members)) for group, members in layers_of.items())
-
-
-def places(groups: tuple[LayerGroup, ...]) -> Mapping[int, tuple[int, int]]:
-    """Return each layer's group and its row in that group's planes, in the order of the layers."""
-    place_of = {layer: (index, row) for index, group in enumerate(groups) for row, layer in enumerate(group.layers)}
-    return dict(sorted(place_of.items()))

@@ -83,10 +83,10 @@ class Start(NamedTuple):
     tier: str | None = None
 
 
-def of_start(start: Start) -> dict[Feature, str]:
-    """Return what an engine is started with beside its slots."""
+def of_engine(model: Caches, slots: SlotFormat, choice: KVChoice, start: Start) -> Wanted:
+    """Return everything that an engine has. choice: its default."""
     is_cuda = start.device.startswith("cuda")
-    return _true(
+    started = _true(
         (
             (start.drafts > 0, "drafts", f"speculate {start.drafts}"),
             (start.ranks > 1, "ranks", f"tensor_parallel {start.ranks}"),
@@ -94,11 +94,7 @@ def of_start(start: Start) -> dict[Feature, str]:
             (is_cuda and start.tier == IN_HOST_MEMORY, "tier in host memory", f"kv_tier {start.tier}"),
         )
     )
-
-
-def of_engine(model: Caches, slots: SlotFormat, choice: KVChoice, start: Start) -> Wanted:
-    """Return everything that an engine has. choice: its default."""
-    return {**of_model(model), **of_slots(slots), **of_choice(choice), **of_start(start)}
+    return {**of_model(model), **of_slots(slots), **of_choice(choice), **started}
 
 
 def _encoded(slots: SlotFormat) -> dict[Feature, str]:

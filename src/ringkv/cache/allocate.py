@@ -6,7 +6,7 @@ from torch import Tensor
 from ringkv.base.cache_spec import HISTORY, IN_CHUNKS, PLAIN_SLOTS, LayerGroup, PageFormat
 from ringkv.base.zip_sizes import ZipSizes
 from ringkv.cache import page_index
-from ringkv.cache.body import Body, plain_body
+from ringkv.cache.body import Body
 from ringkv.cache.filling import encoding_of
 from ringkv.cache.watching.ledger import Ledger
 from ringkv.cache.zip_body import ZipBody
@@ -44,8 +44,9 @@ def allocate_slots(group: LayerGroup, rows: int, entries: int, new: Allocate, ti
 
 
 def allocate_plain(group: LayerGroup, rows: int, entries: int, new: Allocate) -> Body:
-    """Return rows of plain entries, such as the staging."""
-    return plain_body(group, _planes(group._replace(slots=PLAIN_SLOTS), rows, entries, new))
+    """Return rows of plain entries, such as the staging; a step reads all of them."""
+    group = group._replace(slots=PLAIN_SLOTS)
+    return Body(group, slots.Slots("plain", _planes(group, rows, entries, new)))
 
 
 def _planes(group: LayerGroup, rows: int, entries: int, new: Allocate) -> tuple[Tensor, ...]:

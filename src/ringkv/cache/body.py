@@ -4,14 +4,14 @@ L layers of a group, R rows, H key-value heads, C entries per row, D elements of
 them in all layers divide planes [1, R, 1, E, ...], and C is their average.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup
+from ringkv.base.cache_spec import LayerGroup
 from ringkv.base.kv import Layout
 from ringkv.cache import page_index
 from ringkv.cache.filling import Kept, encoding_of, fill, fill_heads
@@ -279,8 +279,3 @@ class Body:
         if not self.is_whole and not self.host_bytes:
             for plane in self.planes:
                 plane[:, row, :, first : self._reach(row)] = 0
-
-
-def plain_body(group: LayerGroup, planes: Sequence[Tensor]) -> Body:
-    """Return rows of plain entries, such as staging lanes; a step reads all of them."""
-    return Body(group._replace(slots=PLAIN_SLOTS), Slots("plain", tuple(planes)))

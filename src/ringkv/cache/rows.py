@@ -52,7 +52,7 @@ class CacheRow(NamedTuple):
         sources: Sequence[Tensor],
         fixed: Sequence[int],
         saliency: Sequence[Tensor | None],
-        earlier: Sequence[Sequence[Earlier]] = (),
+        earlier: Sequence[Sequence[Earlier]],
     ) -> Steps[None]:
         """Fill the rows of a slot with these entries of each group int64 [L, H, n]; see `Kept`.
 

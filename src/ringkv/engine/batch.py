@@ -108,7 +108,8 @@ class Batch:
             memory.restore([layout.live(packet.seen) for layout in packet.layouts], packet.entries)
         logits = torch.frombuffer(bytearray(packet.logits), dtype=torch.float32)
         self.place(slot, packet.layouts, logits, packet.request)
-        self.sampling.recount(slot, packet.sampled)
+        for token, count in packet.sampled.items():
+            self.sampling.in_output[slot, token] = count
         for rings in self.rings:
             rings.length[slot] = packet.seen
 

@@ -38,6 +38,8 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
+        self.default_kv, self.weight_bytes = config.kv, passes.programs.weights.bytes
+        self.prompt_logits = lanes.prompt_logits
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
         self._filled: tuple[int, KVChoice, int] | None = None  # a lane whose prompt `select` has put in a slot
 
@@ -67,14 +69,6 @@ class LocalEngine:
             heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
             policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
         )
-
-    @property
-    def weight_bytes(self) -> int:
-        return self._programs.weights.bytes
-
-    @property
-    def default_kv(self) -> KVChoice:
-        return self.config.kv
 
     @property
     def builds(self) -> int:
@@ -194,12 +188,13 @@ class LocalEngine:
     def insert(self, lane: int, slot: int, request: Request) -> None:
         choice = self._choice(request)
         if self._filled != (lane, choice, slot):
-            finished(self.select(lane, choice, slot))
+            for _ in self.select(lane, choice, slot):
+                pass
         self._filled, selection = None, finished(self.lanes.select(lane, choice))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
         self._reviews.enter(slot, choice, selection.layouts)
         if choice.turns == "continue":
-            self._turns.enter(slot, self.lanes.known(lane, selection, request.trace))
+            self._turns.known[slot] = self.lanes.known(lane, selection, request.trace)
 
     @torch.inference_mode()
     def export(self, slot: int) -> Packet:
@@ -250,12 +245,8 @@ class LocalEngine:
     def release(self, slot: int) -> None:
         self._drafts.drop(slot)
         self._reviews.leave(slot)
-        self._turns.leave(slot)
+        self._turns.known.pop(slot, None)
         self.batch.release(slot)
 
-    def prompt_logits(self, tokens: Sequence[int], rows: int = 128) -> Iterator[Tensor]:
-        """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
-        return self.lanes.prompt_logits(tokens, rows)
-
     def _choice(self, request: Request) -> KVChoice:
-        return request.kv or self.config.kv
+        return request.kv or self.default_kv

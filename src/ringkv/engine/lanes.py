@@ -147,7 +147,8 @@ class Lanes:
         """Copy the selected entries of a lane's prompt to a slot. slot: None if another rank has it."""
         selection = yield from self.select(lane, choice)
         if slot is not None:
-            yield from selection.fill(slot, self.staging.lanes[lane], self._lanes[lane].loaded.earlier)
+            fixed, earlier = [layout.fixed for layout in selection.layouts], self._lanes[lane].loaded.earlier
+            yield from self.staging.lanes[lane].fill(slot, selection.sources, fixed, selection.saliency, earlier)
             slot.note(self.tokens_of(lane, selection.sources))
         return selection
 
@@ -175,7 +176,7 @@ class Lanes:
         return self._views.of_group(lane, self._lanes[lane], group, queries)
 
     @torch.inference_mode()
-    def prompt_logits(self, tokens: Sequence[int], rows: int) -> Iterator[Tensor]:
+    def prompt_logits(self, tokens: Sequence[int], rows: int = SCORED) -> Iterator[Tensor]:
         """Yield float32 logits [at most `rows`, V] after each token, to score a text. Overwrites lane 0."""
         assert len(tokens) <= self.staging.entries, "the text is longer than the staging"
         self._lanes.pop(0, None)

@@ -3,7 +3,7 @@
 L layers of a group, H key-value heads, G query heads each, D head_dim.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -16,8 +16,8 @@ from ringkv.base.repeat_words import FindWords
 from ringkv.base.workspace import Workspace
 from ringkv.cache.compress import kvzip
 from ringkv.cache.compress.selection import Selection
-from ringkv.cache.compress.staged_prompt import GroupView, Rotate, StagedPrompt
-from ringkv.cache.compress.vote_reduction import VoteReduction, vote_reduction
+from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
+from ringkv.cache.compress.vote_reduction import VoteReduction
 from ringkv.cache.compress.working_set import WorkingSet
 from ringkv.engine.passes import Passes, PromptPiece
 from ringkv.engine.turns import Loaded
@@ -95,14 +95,11 @@ class PromptViews:
         """Return a staged prompt in one group of layers, with its last `queries`."""
         planes, spec = self._staging.lanes[number].read_group(group, slice(lane.entries)), self._groups[group].spec
         known, room = lane.loaded.known, lane.count - lane.entries - self._programs.repeated  # pieces end in the lane
-        rotations: dict[str, Rotate] = {kind: partial(self._decoder.rotate, kind) for kind in self._decoder.layers}
         return StagedPrompt(
             q=self._queries(number, group, min(queries, lane.read)),
             keys=planes[0],
             values=planes[-1][..., : spec.value_width],
             scale=spec.scale,
-            seen=lane.entries + lane.gap,
-            rotate=[rotations[self._decoder.kinds[layer]] for layer in self._groups[group].layers],
             repeat=partial(self._repeat, number, lane, group),
             repeat_limit=max(0, room // self._piece + 1) * self._piece,
             reduction=self._reductions[group],
@@ -123,7 +120,7 @@ class PromptViews:
         """
         last = self._staging.queries[group][:, number, :, :, self._staging.window - count :]
         places, rows = self._decoder.places, range(len(self._groups[group].layers))
-        return [_joined([last[places[layer].reader] for layer in self._readers[group, row]]) for row in rows]
+        return [torch.cat([last[places[layer].reader] for layer in self._readers[group, row]], 1) for row in rows]
 
     def _repeat(
         self, number: int, lane: Lane, group: int, start: int, stop: int
@@ -150,9 +147,4 @@ def reductions(decoder: Decoder) -> list[VoteReduction]:
     config = decoder.config
     attentions = [config.layers[config.kinds[group.layers[0]]].attention for group in decoder.groups]
     heads = [(attention.cache.key.heads, attention.queries) for attention in attentions]
-    return [vote_reduction(config.rank, *of_group, config.exchange) for of_group in heads]
-
-
-def _joined(heads: Sequence[Tensor]) -> Tensor:
-    """Join query heads [H, G, ...] of several layers that read one cache."""
-    return heads[0] if len(heads) == 1 else torch.cat(list(heads), dim=1)
+    return [VoteReduction.of(config.rank, *of_group, config.exchange) for of_group in heads]

@@ -56,7 +56,7 @@ class Turns:
         pool = Pool(config.store_bytes // config.rank.count // most * own, model.groups, like)
         self.bytes, self._window = pool.bytes, config.kv.window
         self._prefixes, self._conversations = Prefixes(pool), Conversations(pool)
-        self._known: dict[int, Known] = {}  # of slots whose next turn may continue
+        self.known: dict[int, Known] = {}  # what is known of the entries of slots whose next turn may continue
 
     def begin(self, request: Request, choice: KVChoice | None, room: int, lane: Callable[[int], CacheRow]) -> Loaded:
         """Begin a prompt's lane of `room` entries with its longest cached prefix; with nothing if choice is None.
@@ -83,14 +83,6 @@ class Turns:
         if self.bytes:
             self._prefixes.save(prefixes.block_hashes(request.tokens, request.salt), start, stop, lane)
 
-    def enter(self, slot: int, known: Known) -> None:
-        """Note what is known of the entries of a slot that was filled, for its conversation's next turn."""
-        self._known[slot] = known
-
-    def leave(self, slot: int) -> None:
-        """Forget a slot."""
-        self._known.pop(slot, None)
-
     def save(
         self,
         slot: int,
@@ -107,7 +99,7 @@ class Turns:
         prompt, seen, layout = len(request.tokens), len(tokens), layouts[0]
         if not (self.bytes and _continues(choice)) or any(end > prompt for _, end in choice.protect):
             return
-        known = self._known.get(slot, Known())
+        known = self.known.get(slot, Known())
         if choice.keeps_votes and layout.evicted(seen) and not known.votes:
             return  # some tokens cannot be prefilled again, and have no votes
         memory, live = read(), layout.live(seen)

@@ -60,13 +60,9 @@ def _interval(tasks: Sequence[np.ndarray], of: Callable[[np.ndarray], np.ndarray
     if min(map(len, tasks)) < (FEWEST if len(tasks) == 1 else FEWEST_EACH):
         return Interval(mean, -inf, inf)
     rng = np.random.default_rng(SEED)
-    resampled = of(np.mean([_resampled(rng, task) for task in tasks], axis=0))
+    # Of each task [RESAMPLES, values]: means of as many prompts, sampled with replacement.
+    samples = [task[rng.integers(len(task), size=(RESAMPLES, len(task)))].mean(1) for task in tasks]
+    resampled = of(np.mean(samples, axis=0))
     edge = 100 * (1 - CONFIDENCE) / 2
     low, high = np.nanpercentile(resampled, [edge, 100 - edge])
     return Interval(mean, float(low), float(high))
-
-
-def _resampled(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
-    """Return float [RESAMPLES, values]: means of as many prompts, sampled with replacement."""
-    resampled = values[rng.integers(len(values), size=(RESAMPLES, len(values)))]
-    return np.asarray(resampled.mean(1))

@@ -234,7 +234,8 @@ def _bytes_of_turns(config: ModelConfig, options: Options, pending: Sequence[Una
     prompts = (len(item.prompt.tokens) for item in pending if item.shared < len(item.prompt.tokens))
     turns = AHEAD + 2 * (options.slots or 1)
     blocks = sum(map(blocks_of, nlargest(AHEAD + 1, prompts))) + turns * blocks_of(max(map(_most_kept, pending)))
-    return blocks * BLOCK * sum(group.elements for group in config.groups) * item_bytes(options.dtype or "bfloat16")
+    item = item_bytes(options.dtype or "bfloat16")
+    return blocks * BLOCK * sum(group.token_bytes(item) for group in config.groups)
 
 
 def _most_kept(item: UnansweredPrompt) -> int:

@@ -57,8 +57,7 @@ class PromptBuilder:
         room = min(self._longest, self._context - sample.answer_tokens) - len(question)
         if room < 2:
             raise InvalidRequest(
-                f"a question of {len(question):,} tokens leaves no room for its context; raise the lengths",
-                "lengths",
+                f"a question of {len(question):,} tokens leaves no room for its context; raise the lengths", "lengths"
             )
         if len(context) > room:
             context = context[: room // 2] + context[len(context) - (room - room // 2) :]

@@ -19,13 +19,8 @@ def headline(comparison: Comparison) -> str:
     """Return the most useful verdict as a sentence."""
     verdict = comparison.most_useful
     where = f" on {tasks(verdict)}" if comparison.is_loss else f" on {tasks(verdict)}{PLACES[comparison.place]}"
-    text = _text(verdict, _phrase(verdict).rest + where)
+    text = line(verdict, _phrase(verdict).rest + where)
     return f"At {_size(budget_of(verdict.cell))}, {policy_of(verdict.cell)} {text}."
-
-
-def line(verdict: Verdict) -> str:
-    """Return a verdict in short, without the name of its cell."""
-    return _text(verdict, "")
 
 
 def of_full(comparison: Comparison) -> str:
@@ -44,8 +39,8 @@ def tasks(verdict: Verdict) -> str:
     return min(verdict.tasks) if len(verdict.tasks) == 1 else f"{len(verdict.tasks)} tasks"
 
 
-def _text(verdict: Verdict, rest: str) -> str:
-    """Return what a cell keeps. rest: of what."""
+def line(verdict: Verdict, rest: str = "") -> str:
+    """Return what a cell keeps, without its name. rest: of what."""
     if verdict.share is None:
         return UNKNOWN
     phrase = f"{_phrase(verdict).begin(verdict.share)}{rest}"

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import is_exiting
 from threading import RLock, Thread
 from time import monotonic
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -97,29 +96,14 @@ class _Swapped:
         return self._graph(arguments)
 
     @property
-    def shapes(self) -> "list[_Shape]":
-        return [_Shape.of(tensor) for tensor in self._example]
+    def shapes(self) -> list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]:
+        """All that a graph depends on of each argument: size, strides and dtype."""
+        return [(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in self._example]
 
     def swap(self, ahead: AheadOfTime) -> None:
         """Load the compiled graph, and let go of the example."""
         self._graph = ahead.make(self.name, self.function, self._example)
         self._example = ()
-
-
-class _Shape(NamedTuple):
-    """All of a tensor that a graph depends on."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "_Shape":
-        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
-
-    def empty(self) -> Tensor:
-        """Return a tensor whose memory is never touched, so that it takes none."""
-        return torch.empty_strided(self.size, self.stride, dtype=self.dtype)
 
 
 class _Compiler:
@@ -162,8 +146,8 @@ def _serve(connection: Connection, ahead: AheadOfTime, prepare: Callable[[], obj
     with torch.inference_mode(), suppress(EOFError, OSError):  # the engine has ended
         while True:
             (name, function, shapes), fault = connection.recv(), None
-            try:
-                ahead.make(name, function, [shape.empty() for shape in shapes])
+            try:  # with tensors whose memory is never touched, so that they take none
+                ahead.make(name, function, [torch.empty_strided(*shape, dtype=dtype) for *shape, dtype in shapes])
             except Exception as error:
                 fault = in_short(error)
             connection.send(fault)

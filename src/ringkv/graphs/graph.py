@@ -32,11 +32,6 @@ class StaticFunction:
         """Return this function with rows among its dynamic dimensions."""
         return replace(self, dynamic={**self.dynamic, **dict.fromkeys(self.rows, (0,))})
 
-    @classmethod
-    def plain(cls, body: TensorFunction) -> "StaticFunction":
-        """Wrap a function that captured nothing."""
-        return cls(body, f"{body.__module__}.{body.__qualname__}")
-
     def dynamic_dimensions(self, example: Sequence[Tensor]) -> list[tuple[int, ...]]:
         """Return the dynamic dimensions of each argument."""
         return [self.dynamic.get(place, ()) for place in range(len(example))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_formats, places
+from ringkv.base.cache_spec import PLAIN_SLOTS, LayerGroup, SlotFormat, in_formats
 from ringkv.base.ranks import ONE_RANK, AttentionParallel, Exchange, Rank
 from ringkv.models.gemma_layers import PerLayerInputs, Streams
 from ringkv.models.layer import Attention, Layer, Norm
@@ -146,7 +146,8 @@ class ModelConfig:
     @property
     def places(self) -> tuple[CachePlace, ...]:
         """Where each layer's cache is."""
-        rows, readers = places(self.groups), Counter[int]()
+        groups, readers = enumerate(self.groups), Counter[int]()
+        rows = {layer: (index, row) for index, group in groups for row, layer in enumerate(group.layers)}
         caches = []
         for source in self.kv_source:
             group, row = rows[source]

@@ -60,11 +60,6 @@ def _architecture(raw: Raw) -> str:
 
 def _nearest(name: str) -> str:
     """Return the architecture with the most similar name, and a model that has it; nothing if none is similar."""
-    stems = {_stem(known): known for known in reversed(list(FAMILIES))}
-    near = get_close_matches(_stem(name)[:LONGEST], stems, n=1)
+    stems = {known.partition("For")[0]: known for known in reversed(list(FAMILIES))}  # before "ForCausalLM"
+    near = get_close_matches(name.partition("For")[0][:LONGEST], stems, n=1)
     return f"; {stems[near[0]]} is, such as {FAMILIES[stems[near[0]]].example}" if near else ""
-
-
-def _stem(name: str) -> str:
-    """Return what is before "ForCausalLM"."""
-    return name.partition("For")[0]

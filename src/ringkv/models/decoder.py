@@ -25,7 +25,7 @@ from ringkv.models.gemma_blocks import (
 )
 from ringkv.models.gemma_layers import AltUpLayer, PerLayerInputLayer
 from ringkv.models.layer import Layer
-from ringkv.models.rotary import Rotation, frequencies, rotate, rotation
+from ringkv.models.rotary import Rotation, frequencies, rotation
 
 
 class Decoder:
@@ -75,14 +75,6 @@ class Decoder:
     def rotations(self, positions: Tensor) -> Mapping[str, Rotation]:
         """Return the angles of int positions [N] by kind; computed once a step."""
         return {kind: self.rotation(kind, positions) for kind in self.layers}
-
-    def rotate(self, kind: str, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate x [..., N, D] by int positions [N], in float32; negative positions rotate back."""
-        rope, flat = self.layers[kind].rope, x.float().movedim(-2, 0)
-        if rope is None:
-            return x.float()
-        by, rows = rotation(positions, self._ropes[kind][0], 1.0, torch.float32), flat.flatten(1, -2)
-        return rotate(rows, by, rope.interleaved, rope.first).view_as(flat).movedim(0, -2)
 
     def layer(self, kind: str, x: Tensor, angles: Rotation, weights: NamedWeights, attend: Attend) -> Tensor:
         """Run one layer of a kind on its argument x [N, argument_width]; returns [N, stream]."""

@@ -28,10 +28,6 @@ class Refusal(NamedTuple):
             return False
 
 
-def is_empty(value: Any) -> bool:
-    return not value
-
-
 LARGEST = {  # far beyond published models, and small enough that sizes of a model stay below 2 ** 63
     "num_hidden_layers": 2048,
     "num_attention_heads": 1 << 14,

@@ -27,8 +27,8 @@ keys can have weights of their own.
 class RopeConfig:
     """Rotary embedding: base frequency and scaling to longer contexts. Unused fields keep their default.
 
-    width: elements of a head that rotate, from `first` on; None is all. interleaved: the pairs are (2i, 2i + 1) instead
-    of (i, i + width / 2). factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3
+    width: elements of a head that rotate; None is all. interleaved: the pairs are (2i, 2i + 1) instead of
+    (i, i + width / 2). factor, original_context: used by all scaled kinds. low_freq_factor, high_freq_factor: llama3
     (Llama 3.1). beta_fast, beta_slow, mscale, mscale_all_dim, truncate: yarn (arXiv 2309.00071). attention_factor: yarn
     and longrope. divisors: longrope (arXiv 2402.13753), of each pair's frequency. fraction: proportional (Gemma 4), of
     the pairs that rotate; the others, with the lowest frequencies, do not.
@@ -49,7 +49,6 @@ class RopeConfig:
     divisors: tuple[float, ...] = ()
     fraction: float = 1.0
     width: int | None = None
-    first: int = 0
     interleaved: bool = False
 
 

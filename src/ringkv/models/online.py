@@ -24,11 +24,6 @@ class OnlineRotations:
     down: int = 1
     heads: int = 1
 
-    @classmethod
-    def largest(cls, intermediate: int, heads: int) -> "OnlineRotations":
-        """Return the rotations by the largest powers of two that divide these sizes."""
-        return cls(intermediate & -intermediate, heads & -heads)
-
 
 NONE = OnlineRotations()
 

@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Callable, Mapping
+from operator import not_
 from typing import Any
 
 from ringkv.base.errors import UnsupportedModel
 from ringkv.base.shown import shown
-from ringkv.models.fields import Raw, Refusal, is_empty
+from ringkv.models.fields import Raw, Refusal
 from ringkv.models.online import METHOD
 
 
@@ -59,9 +60,9 @@ READABLE: Mapping[str, tuple[Refusal, ...]] = {
     "gptq": (
         Refusal("bits", _among(4, 8), "4 or 8"),
         *(Refusal(name, _among(None, "", "gptq", "gptq_v2"), "gptq and gptq_v2") for name in _LAYOUT),
-        Refusal("is_marlin_format", is_empty, "none"),
+        Refusal("is_marlin_format", not_, "none"),
         Refusal("pack_dtype", _among(None, "int32"), "int32"),
-        *(Refusal(name, is_empty, "none") for name in ("adapter", "rotation")),
+        *(Refusal(name, not_, "none") for name in ("adapter", "rotation")),
         Refusal("dynamic", _excludes_only, "modules that are excluded, but none with settings of its own"),
     ),
     "compressed-tensors": (
@@ -73,7 +74,7 @@ READABLE: Mapping[str, tuple[Refusal, ...]] = {
             "with weights of type int, num_bits 4 or 8, strategy group or channel, and activations that are dynamic if "
             "they are quantised",
         ),
-        Refusal("kv_cache_scheme", is_empty, "none"),
+        Refusal("kv_cache_scheme", not_, "none"),
         Refusal("sparsity_config", lambda value: (value or {}).get("format", "dense") == "dense", "dense"),
         Refusal("transform_config", lambda value: not value or not value.get("config_groups"), "none"),
     ),

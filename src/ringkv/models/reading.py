@@ -5,24 +5,13 @@ A setting that is not implemented is refused by name, because a model that ignor
 """
 
 from collections.abc import Callable, Collection, Mapping
+from operator import not_
 from typing import Any, get_args
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown, shown_names
 from ringkv.models.base import Sliding
-from ringkv.models.fields import (
-    Raw,
-    Refusal,
-    count,
-    decimal,
-    decimals,
-    flag,
-    ids,
-    is_empty,
-    optional_decimal,
-    table,
-    texts,
-)
+from ringkv.models.fields import Raw, Refusal, count, decimal, decimals, flag, ids, optional_decimal, table, texts
 from ringkv.models.layer import Attention, FeedForward, Norm, RopeConfig, RopeKind
 from ringkv.models.online import online_rotations
 from ringkv.models.quantization import refuse_quantization
@@ -37,29 +26,29 @@ OLDER_NAMES: Mapping[str, str] = {"su": "longrope"}
 REFUSALS = (
     Refusal("partial_rotary_factor", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
     Refusal("no_rope_layers", lambda v: all(v or ()), "rotary embedding in every layer"),
-    Refusal("attn_logit_softcapping", is_empty, "plain softmax attention"),
-    Refusal("final_logit_softcapping", is_empty, "plain logits"),
-    Refusal("use_qk_norm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_bidirectional_attention", is_empty, "causal attention"),
-    Refusal("alibi", is_empty, "rotary embedding"),
+    Refusal("attn_logit_softcapping", not_, "plain softmax attention"),
+    Refusal("final_logit_softcapping", not_, "plain logits"),
+    Refusal("use_qk_norm", not_, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_bidirectional_attention", not_, "causal attention"),
+    Refusal("alibi", not_, "rotary embedding"),
     Refusal("position_embedding_type", lambda v: v in (None, "rope", "rotary"), "rotary embedding"),
     Refusal("rotary_pct", lambda v: v in (None, 1, 1.0), "rotary embedding over the whole head"),
-    Refusal("rope_interleaved", is_empty, "rotary embedding of a head's two halves"),
-    Refusal("use_mrope", is_empty, "rotary embedding of one position a token"),
-    Refusal("use_dynamic_ntk", is_empty, "rotary embedding that does not change with the prompt's length"),
-    Refusal("no_rope_layer_interval", is_empty, "rotary embedding in every layer"),
-    Refusal("use_logn_attn", is_empty, "queries that are not scaled by their position"),
-    Refusal("attn_temperature_tuning", is_empty, "queries that are not scaled by their position"),
-    Refusal("attention_multiplier", is_empty, "attention scaled by 1 / sqrt(head_dim)"),
-    Refusal("attention_chunk_size", is_empty, "attention to all tokens before"),
-    Refusal("clip_qkv", is_empty, "queries, keys and values that are not clipped"),
-    Refusal("qk_layernorm", is_empty, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
-    Refusal("use_cla", is_empty, "keys and values of its own in every layer"),
-    Refusal("num_kv_shared_layers", is_empty, "keys and values of its own in every layer"),
-    Refusal("num_local_experts", is_empty, "dense feed-forward layers"),
-    Refusal("num_experts", is_empty, "dense feed-forward layers"),
-    Refusal("kv_lora_rank", is_empty, "grouped-query attention"),
-    Refusal("is_encoder_decoder", is_empty, "decoders"),
+    Refusal("rope_interleaved", not_, "rotary embedding of a head's two halves"),
+    Refusal("use_mrope", not_, "rotary embedding of one position a token"),
+    Refusal("use_dynamic_ntk", not_, "rotary embedding that does not change with the prompt's length"),
+    Refusal("no_rope_layer_interval", not_, "rotary embedding in every layer"),
+    Refusal("use_logn_attn", not_, "queries that are not scaled by their position"),
+    Refusal("attn_temperature_tuning", not_, "queries that are not scaled by their position"),
+    Refusal("attention_multiplier", not_, "attention scaled by 1 / sqrt(head_dim)"),
+    Refusal("attention_chunk_size", not_, "attention to all tokens before"),
+    Refusal("clip_qkv", not_, "queries, keys and values that are not clipped"),
+    Refusal("qk_layernorm", not_, "query and key norms in Qwen3ForCausalLM and Gemma3ForCausalLM only"),
+    Refusal("use_cla", not_, "keys and values of its own in every layer"),
+    Refusal("num_kv_shared_layers", not_, "keys and values of its own in every layer"),
+    Refusal("num_local_experts", not_, "dense feed-forward layers"),
+    Refusal("num_experts", not_, "dense feed-forward layers"),
+    Refusal("kv_lora_rank", not_, "grouped-query attention"),
+    Refusal("is_encoder_decoder", not_, "decoders"),
 )
 SILU = Refusal("hidden_act", lambda v: v in (None, "silu"), "silu")
 FULL = Refusal("layer_types", lambda v: set(v or ()) <= {"full_attention"}, "full attention in every layer")
@@ -199,6 +188,18 @@ def rope(raw: Raw, theta: float = 10000.0, fraction: float | None = None) -> Rop
     if any(isinstance(value, dict) for value in given.values()):
         raise UnsupportedModel("rope_parameters differ between layers; ringkv supports one rotary embedding for all")
     return rope_of(raw, given, theta, fraction)
+
+
+def ropes(raw: Raw, theta: float, base: float) -> tuple[RopeConfig, RopeConfig]:
+    """Return the rotary embeddings of global and of local layers, whose bases are `theta` and `base` by default.
+
+    The older spelling scales only the global one.
+    """
+    given = table(raw, "rope_parameters")
+    if "full_attention" in given:
+        local_rope = rope_of({**raw, "rope_theta": base}, table(given, "sliding_attention"), base)
+        return rope_of(raw, table(given, "full_attention"), theta), local_rope
+    return rope(raw, theta), RopeConfig(base)
 
 
 def rope_of(raw: Raw, given: Raw, theta: float, fraction: float | None = None) -> RopeConfig:

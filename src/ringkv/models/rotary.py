@@ -70,16 +70,14 @@ def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.
     return Rotation((angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype))
 
 
-def rotate(x: Tensor, by: Rotation, interleaved: bool = False, start: int = 0) -> Tensor:
+def rotate(x: Tensor, by: Rotation, interleaved: bool = False) -> Tensor:
     """Rotate x [N, heads, D], in float32. The pairs are (i, i + R/2), as in most checkpoints, or (2i, 2i + 1).
 
-    start: the first element that rotates. It rounds once, as a compiled graph does, so that the plain function has the
-    graph's bits.
+    It rounds once, as a compiled graph does, so that the plain function has the graph's bits.
     """
-    stop, cos, sin = start + 2 * by.cos.shape[-1], by.cos.float(), by.sin.float()
-    rotated = x[..., start:stop].float()
+    width, cos, sin = 2 * by.cos.shape[-1], by.cos.float(), by.sin.float()
+    rotated = x[..., :width].float()
     low, high = rotated.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else rotated.chunk(2, dim=-1)
     pair = low * cos - high * sin, high * cos + low * sin
-    both = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
-    around = x[..., :start], both.to(x.dtype), x[..., stop:]
-    return around[1] if stop - start == x.shape[-1] else torch.cat(around, dim=-1)
+    both = (torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)).to(x.dtype)
+    return both if width == x.shape[-1] else torch.cat((both, x[..., width:]), dim=-1)

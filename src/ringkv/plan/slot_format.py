@@ -2,14 +2,7 @@
 
 from typing import get_args
 
-from ringkv.base.cache_spec import (
-    IN_HOST_MEMORY,
-    SKIPPED,
-    PageFormat,
-    PlaneFormat,
-    Reading,
-    SlotFormat,
-)
+from ringkv.base.cache_spec import IN_HOST_MEMORY, SKIPPED, PageFormat, PlaneFormat, Reading, SlotFormat
 from ringkv.base.cannot import refuse
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import PAGES, KVChoice

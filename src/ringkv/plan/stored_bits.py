@@ -26,7 +26,10 @@ def stored_as(folder: Path, weights: Weights) -> str:
         return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
     config = folder / "config.json"
     settings = read_object(config).get("quantization_config") if config.is_file() else None
-    return _of_quantiser(settings) if isinstance(settings, dict) else weights
+    if not isinstance(settings, dict):
+        return weights
+    stored = _QUANTISERS.get(str(settings.get("quant_method")))
+    return "int8" if stored is None else stored(settings)
 
 
 def of_gguf_types(types: Collection[str]) -> str:
@@ -40,18 +43,12 @@ def of_gguf_types(types: Collection[str]) -> str:
     return GROUPS_WITH_MINIMUMS if has_minimums else GROUPS_OF_BYTES
 
 
-def _of_quantiser(settings: Mapping[str, Any]) -> str:
-    stored = _QUANTISERS.get(str(settings.get("quant_method")))
-    return "int8" if stored is None else stored(settings)
-
-
-def _of_gptq(settings: Mapping[str, Any]) -> str:
-    return GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8"
-
-
 def _of_compressed_tensors(settings: Mapping[str, Any]) -> str:
-    schemes = _weights_of(settings.get("config_groups"))
-    return GROUPS_WITH_MINIMUMS if any(_is_in_bytes(scheme) for scheme in schemes) else "int8"
+    groups = settings.get("config_groups")
+    each = groups.values() if isinstance(groups, dict) else ()
+    schemes = (group.get("weights") for group in each if isinstance(group, dict))
+    is_in_bytes = any(isinstance(scheme, dict) and _is_in_bytes(scheme) for scheme in schemes)
+    return GROUPS_WITH_MINIMUMS if is_in_bytes else "int8"
 
 
 def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
@@ -62,13 +59,6 @@ def _is_in_bytes(scheme: Mapping[str, Any]) -> bool:
 # Other quantisers have 4 bits, or 8 with one scale per row.
 _QUANTISERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "mxfp4": lambda _: GROUPS_OF_BYTES,
-    "gptq": _of_gptq,
+    "gptq": lambda settings: GROUPS_WITH_MINIMUMS if settings.get("bits") == 8 else "int8",
     "compressed-tensors": _of_compressed_tensors,
 }
-
-
-def _weights_of(groups: Any) -> list[Mapping[str, Any]]:
-    """Return the weights' schemes of compressed-tensors' groups of modules."""
-    each = groups.values() if isinstance(groups, dict) else ()
-    schemes = (group.get("weights") for group in each if isinstance(group, dict))
-    return [scheme for scheme in schemes if isinstance(scheme, dict)]

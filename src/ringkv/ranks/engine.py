@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringkv.base.engine import Cached, Engine, Limits, Packet, PrefillChunk, RankBytes, StepTokens
+from ringkv.base.engine import Cached, Engine, Packet, PrefillChunk, RankBytes, StepTokens
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -27,20 +27,9 @@ class RankedEngine:
 
     def __init__(self, engine: Engine, group: Group, parts: PacketParts, others: Sequence[RankBytes]) -> None:
         self._engine, self._group, self._parts = engine, group, parts
+        self.default_kv, self.admit, self.recalled = engine.default_kv, engine.admit, engine.recalled
         first = RankBytes(engine.limits.held_bytes, engine.limits.slot_bytes)
-        self._limits = replace(engine.limits, rank_bytes=(first, *others))
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of all ranks. Bytes are those of the first rank, except for `rank_bytes`."""
-        return self._limits
-
-    @property
-    def default_kv(self) -> KVChoice:
-        return self._engine.default_kv
-
-    def admit(self, request: Request) -> None:
-        self._engine.admit(request)
+        self.limits = replace(engine.limits, rank_bytes=(first, *others))  # other bytes are those of the first rank
 
     def begin(self, request: Request, lane: int, entries: range | None = None) -> Cached:
         span = None if entries is None else (entries.start, entries.stop)
@@ -99,9 +88,6 @@ class RankedEngine:
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
         with self._everywhere(messages.Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
             self._engine.forward(drafts)
-
-    def recalled(self, slot: int) -> int | None:
-        return self._engine.recalled(slot)
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         with self._everywhere(messages.Leave(slot, tokens)):

@@ -44,7 +44,7 @@ class PacketParts:
         """
         import numpy as np
 
-        merged = np.empty(sum(layers * heads * size for layers, heads, size in self._shapes(live)), np.uint8)
+        merged = np.empty(sum(part.bytes for _, part in self.each(live)), np.uint8)
         for index, part in enumerate(parts):
             blocks = [block[:, span.start : span.stop] for block, span in self._blocks(merged, live, index)]
             sizes = [block.size for block in blocks]
@@ -59,7 +59,7 @@ class PacketParts:
         """Return the entries of each rank from those of a single rank. Raises ValueError for another size."""
         import numpy as np
 
-        merged, size = np.frombuffer(entries, np.uint8), sum(a * b * c for a, b, c in self._shapes(live))
+        merged, size = np.frombuffer(entries, np.uint8), sum(part.bytes for _, part in self.each(live))
         if len(merged) != size:
             raise ValueError(f"the packet has {len(merged):,} bytes; these entries take {size:,}")
         return [
@@ -72,15 +72,10 @@ class PacketParts:
     ) -> "Iterator[tuple[NDArray[np.uint8], range]]":
         """Yield views [L, H, bytes] of one rank's entries, with the heads that a rank has of each."""
         first = 0
-        for layers, heads, size in self._shapes(live):
+        for _, (_, layers, heads, size) in self.each(live):
             stop = first + layers * heads * size
             yield merged[first:stop].reshape(layers, heads, size), Rank(index, self.ranks).heads(heads)
             first = stop
-
-    def _shapes(self, live: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield L, H and the bytes of a layer and head of each tensor."""
-        for _, (_, layers, heads, size) in self.each(live):
-            yield layers, heads, size
 
     def each(self, live: Sequence[int]) -> Iterator[tuple[int, SlotPart]]:
         """Yield each tensor that `cache.body.CacheRow.export` writes, with the index of its group."""

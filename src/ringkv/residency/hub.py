@@ -8,7 +8,6 @@ from ringkv.base.progress import Progress, silent
 from ringkv.models.config import load_config
 
 SMALL_FILES = ("*.json", "*.jinja", "merges.txt")
-WEIGHTS = ("*.safetensors",)
 
 
 def is_hub_id(model: str) -> bool:
@@ -27,7 +26,7 @@ def from_hub(model: str, progress: Progress = silent) -> Path:
     directory = _snapshot(model, SMALL_FILES)
     load_config(directory)
     progress(0, 0, f"downloading {model} from the hub")
-    directory = _snapshot(model, SMALL_FILES + WEIGHTS)
+    directory = _snapshot(model, (*SMALL_FILES, "*.safetensors"))
     if not any(directory.glob("*.safetensors")):
         raise UnknownModel(f"{model} has no safetensors on the hub; ringkv reads safetensors and GGUF")
     return directory

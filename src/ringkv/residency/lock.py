@@ -11,16 +11,11 @@ from ringkv.base.progress import Progress
 from ringkv.machine import lock
 from ringkv.machine.folders import ELSEWHERE, make, reason
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-NO_FOLDER = (errno.ENOTDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG)
 REMEDIES = {
-    **dict.fromkeys(FULL, "free disk space"),
-    **dict.fromkeys(READ_ONLY, "make it writable"),
-    **dict.fromkeys(NO_FOLDER, "make it a folder"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free disk space"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
+    **dict.fromkeys((errno.ENOTDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG), "make it a folder"),
 }
-
-
 SPARE = 64 << 20  # bytes for small files
 
 

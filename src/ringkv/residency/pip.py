@@ -15,16 +15,11 @@ WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--no-input", "--retries",
 def wheel_addresses(requirements: Sequence[str]) -> dict[str, str]:
     """Return the URL of each requirement's wheel. Installs nothing. Raises PullFailed."""
     report = _pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *WHEELS_ONLY, *requirements)
-    addresses = {
-        f"{_normal(item['metadata']['name'])}=={item['metadata']['version']}": item["download_info"]["url"]
-        for item in json.loads(report)["install"]
-    }
+    addresses = {}
+    for item in json.loads(report)["install"]:
+        name = re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower()  # normalised (PEP 503)
+        addresses[f"{name}=={item['metadata']['version']}"] = item["download_info"]["url"]
     return {requirement: addresses[requirement] for requirement in requirements}
-
-
-def _normal(name: str) -> str:
-    """Return a package's normalised name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def download_wheel(requirement: str, path: Path) -> None:

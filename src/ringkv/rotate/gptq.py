@@ -24,17 +24,13 @@ def rounded(weight: Tensor, hessian: Tensor, grid: Grid) -> Rounded:
             if column % group == 0:
                 levels.append(grid.levels(left[:, column : column + group]))
             rest = block[:, column - start :]
-            q[:, column], error = _column(rest[:, 0], levels[-1], grid)
+            nearest = grid.nearest(rest[:, :1], levels[-1])
+            q[:, column] = nearest[:, 0].to(torch.int8)
+            error = rest[:, 0] - levels[-1].values(nearest)[:, 0]
             errors[:, column - start] = error / factor[column, column]
             rest -= errors[:, column - start, None] * factor[column, column:stop]
         left[:, stop:] -= errors @ factor[start:stop, stop:]
     return Rounded(q, Levels(*(torch.stack(each, 1) for each in zip(*levels, strict=True))))
-
-
-def _column(column: Tensor, levels: Levels, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Return the integers of a column, int8, and its error."""
-    nearest = grid.nearest(column[:, None], levels)
-    return nearest[:, 0].to(torch.int8), column - levels.values(nearest)[:, 0]
 
 
 def _factor(hessian: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ def core(order: int) -> Tensor:
 def _core(order: int) -> Tensor | None:
     if order == 1:
         return torch.ones(1, 1, dtype=torch.float64)
-    if _is_prime(order - 1):
-        return _paley(order - 1)
+    if _is_prime(order - 1):  # which leaves 3 modulo 4
+        return torch.eye(order, dtype=torch.float64) + _bordered(_jacobsthal(order - 1), -1.0)
     half = order // 2 - 1
     return _second_paley(half) if half % 4 == 1 and _is_prime(half) else None
 
@@ -57,11 +57,6 @@ def _bordered(matrix: Tensor, sign: float) -> Tensor:
     bordered = pad(matrix, (1, 0, 1, 0))
     bordered[0, 1:], bordered[1:, 0] = 1.0, sign
     return bordered
-
-
-def _paley(prime: int) -> Tensor:
-    """Return order prime + 1, of a prime that leaves 3 modulo 4."""
-    return torch.eye(prime + 1, dtype=torch.float64) + _bordered(_jacobsthal(prime), -1.0)
 
 
 def _second_paley(prime: int) -> Tensor:

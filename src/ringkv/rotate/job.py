@@ -131,10 +131,11 @@ class Job:
 
 
 def _online(config: ModelConfig) -> OnlineRotations:
-    """Return the largest rotations that suit every layer."""
+    """Return the largest rotations that suit every layer: by powers of two that divide its sizes."""
     sizes: list[tuple[int, int]] = []
     for layer in config.layers.values():
         assert isinstance(layer.attention, Attention)
         assert isinstance(layer.feed_forward, FeedForward)
         sizes.append((layer.feed_forward.intermediate, layer.attention.heads))
-    return OnlineRotations.largest(*(reduce(gcd, each) for each in zip(*sizes, strict=True)))
+    down, heads = (reduce(gcd, each) for each in zip(*sizes, strict=True))
+    return OnlineRotations(down & -down, heads & -heads)

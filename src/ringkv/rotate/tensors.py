@@ -32,18 +32,16 @@ def quantised(weight: Weight, value: Rounded, bits: int) -> dict[str, Tensor]:
     }
 
 
-def _in_bytes(q: Tensor, scale: Tensor, zero: Tensor) -> dict[str, Tensor]:
-    """Return a matrix's tensors by suffix. Rows have zeros of 0, which are not stored."""
-    return {"": q.contiguous(), SCALE: scale.contiguous()}
-
-
 def _in_words(q: Tensor, scale: Tensor, zero: Tensor) -> dict[str, Tensor]:
     zeros = _packed(zero.T).T.contiguous()
     return {PACKED: _packed(q), SCALE: scale.half(), SHAPE: torch.tensor(q.shape), ZERO: zeros}
 
 
-_LAYOUTS: Mapping[int, Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]] = {8: _in_bytes, 4: _in_words}
-"""By bits."""
+_LAYOUTS: Mapping[int, Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]] = {
+    8: lambda q, scale, zero: {"": q.contiguous(), SCALE: scale.contiguous()},  # rows have zeros of 0, not stored
+    4: _in_words,
+}
+"""A matrix's tensors by suffix, of each number of bits."""
 
 
 def origin(name: str) -> str:

@@ -29,7 +29,7 @@ class Guided:
     def __init__(self, make: MakeGuide | None) -> None:
         self._make = make
         self._guides: dict[str, Guide] = {}
-        self._pending: dict[str, Future[Guide]] = {}
+        self.pending: dict[str, Future[Guide]] = {}  # guides that are being made
         self._executor = ThreadPoolExecutor(MADE_AT_ONCE, "grammars")  # its threads start with the first grammars
 
     def begin(self, request: Request) -> bool:
@@ -41,25 +41,20 @@ class Guided:
             return False
         if self._make is None:
             raise Unsupported("this engine has no tokenizer, so it supports no grammars; leave it out", "grammar")
-        self._pending[request.id] = self._executor.submit(self._make, request.sampling.grammar)
+        self.pending[request.id] = self._executor.submit(self._make, request.sampling.grammar)
         return True
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether a guide is being made."""
-        return bool(self._pending)
 
     def finished(self) -> Iterator[tuple[str, BaseException | None]]:
         """Yield each request whose guide is done, with the error if it failed: InvalidRequest, or a library's own."""
-        for name in [name for name, future in self._pending.items() if future.done()]:
-            future = self._pending.pop(name)
+        for name in [name for name, future in self.pending.items() if future.done()]:
+            future = self.pending.pop(name)
             if (error := future.exception()) is None:
                 self._guides[name] = future.result()
             yield name, error
 
     def wait(self) -> None:
         """Wait up to `GUIDE_WAIT` for the next guide."""
-        wait(self._pending.values(), GUIDE_WAIT, FIRST_COMPLETED)
+        wait(self.pending.values(), GUIDE_WAIT, FIRST_COMPLETED)
 
     def allowed(self, owners: Sequence[str | None], forced: Mapping[int, int], left: Callable[[str], int]) -> Allowed:
         """Return the mask of each slot whose owner has a grammar and no forced token.
@@ -88,7 +83,7 @@ class Guided:
         return [self._ended(event) if isinstance(event, Finished | Failed) else event for event in events]
 
     def _ended(self, event: Finished | Failed) -> Event:
-        if future := self._pending.pop(event.request_id, None):
+        if future := self.pending.pop(event.request_id, None):
             future.cancel()
         guide = self._guides.pop(event.request_id, None)
         if guide is not None and guide.is_cut and isinstance(event, Finished) and event.reason == "stop":

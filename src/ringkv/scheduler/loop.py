@@ -77,12 +77,12 @@ class Loop:
     @property
     def idle(self) -> bool:
         """True if a step would do nothing: there are no requests, or another process has to act on all of them."""
-        return self.scheduler.idle or (self._rests and not self._guided.is_pending)
+        return self.scheduler.idle or (self._rests and not self._guided.pending)
 
     @property
     def patience(self) -> float | None:
         """Seconds after which an idle loop's `step` must be called in any case: a request then ends. None: never."""
-        deadline = self.scheduler.deadlines.first
+        deadline = min(self.scheduler.deadlines.values(), default=None)
         return None if deadline is None else max(0.0, deadline - self._watch.now())
 
     def stats(self) -> Stats:
@@ -107,7 +107,7 @@ class Loop:
         for each in (request, *others):
             self._watch.submit(each.id)
             if each.timeout is not None:
-                self.scheduler.deadlines.set(each.id, self._watch.now() + each.timeout)
+                self.scheduler.deadlines[each.id] = self._watch.now() + each.timeout
         return [event for each in (request, *others) for event in self._admit(each)]
 
     def cancel(self, request_id: str) -> list[Event]:

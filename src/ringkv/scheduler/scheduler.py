@@ -38,7 +38,7 @@ from ringkv.scheduler.costs import Work
 from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
 from ringkv.scheduler.pace import Pace
-from ringkv.scheduler.waiting import Deadlines, Shares, WaitingPrompts, turn
+from ringkv.scheduler.waiting import Shares, WaitingPrompts, turn
 
 _NOT_FINITE = Failure(
     "RequestFailed",
@@ -64,7 +64,7 @@ class Scheduler:
         self._free_slots = FreeSlots(limits.slots, limits.slot_ranks)
         self._lanes = FreeLanes(limits)
         self._arrivals, self._shares = count(), Shares()
-        self.deadlines = Deadlines()  # of requests, on the clock of `expire`
+        self.deadlines: dict[str, float] = {}  # when requests must end, on the clock of `expire`
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._pace = Pace(limits, self._running)
@@ -138,7 +138,8 @@ class Scheduler:
 
     def expire(self, now: float) -> Outcome:
         """End the requests whose deadline has passed: with the tokens that they have, or with an error without any."""
-        return Outcome.joined(map(self._expire, self.deadlines.due(now)))
+        due = sorted((when, request_id) for request_id, when in self.deadlines.items() if when <= now)
+        return Outcome.joined(self._expire(request_id) for _, request_id in due)
 
     def cancel(self, request_id: str) -> Outcome:
         """End a request at any stage. Does nothing for an unknown or finished request."""
@@ -261,11 +262,9 @@ class Scheduler:
 
     def _has_slot(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> bool:
         """Whether a slot is left for a waiting prompt, besides those of requests in lanes whose turn is before its."""
-        before = (other for other in self._in_lanes if self._turn(other, slots) < self._turn(prompt, slots))
+        own = turn(prompt, slots, self._shares)
+        before = (other for other in self._in_lanes if turn(other, slots, self._shares) < own)
         return len(self._free_slots) > sum(job.slot is None for other in before for job in other.jobs)
-
-    def _turn(self, prompt: PendingPrompt, slots: Mapping[str, int]) -> tuple[int, int, float, int]:
-        return turn(prompt, slots, self._shares)
 
     def _first_waiting(self) -> PendingPrompt | None:
         """Return the prompt whose turn it is, with a lane. If it needs too many entries, a short prompt may pass it."""
@@ -290,7 +289,7 @@ class Scheduler:
         if not self._shared or not (reserved or self._free_slots):
             return None
         slots = self._slots_by_owner()
-        return min(reserved or self._shared, key=lambda prompt: self._turn(prompt, slots))
+        return min(reserved or self._shared, key=lambda prompt: turn(prompt, slots, self._shares))
 
     def _is_ready(self, prompt: PendingPrompt) -> bool:
         """Whether no prompt that begins like this prompt is being prefilled, whose blocks it could soon have cached."""
@@ -399,7 +398,7 @@ class Scheduler:
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
-        self.deadlines.drop(job.request.id)
+        self.deadlines.pop(job.request.id, None)
         if not job.layouts:
             self._leave_prompt(job)
         if job.slot is None:

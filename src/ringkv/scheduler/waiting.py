@@ -9,11 +9,13 @@ of arrival. A lower priority number always comes first, however long the others 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from itertools import islice
+from operator import attrgetter
 
 from ringkv.scheduler.job import PendingPrompt
 
 LOOK_AHEAD = 16
 HALF_LIFE = 1 << 16  # tokens served to all owners after which an older token counts half
+_arrival = attrgetter("arrival")
 
 
 class Shares:
@@ -83,32 +85,3 @@ class WaitingPrompts:
 def turn(prompt: PendingPrompt, slots: Mapping[str, int], shares: Shares) -> tuple[int, int, float, int]:
     """Return what orders prompts: the lowest comes first. slots: as for `WaitingPrompts.first`."""
     return prompt.priority, slots.get(prompt.owner, 0), shares.of(prompt.owner), prompt.arrival
-
-
-def _arrival(prompt: PendingPrompt) -> int:
-    return prompt.arrival
-
-
-class Deadlines:
-    """When requests must end, by the caller's clock."""
-
-    def __init__(self) -> None:
-        self._when: dict[str, float] = {}
-
-    def set(self, request_id: str, when: float) -> None:
-        """Set a request's deadline; it had none."""
-        assert request_id not in self._when
-        self._when[request_id] = when
-
-    def drop(self, request_id: str) -> None:
-        """Forget a request's deadline, if it has any."""
-        self._when.pop(request_id, None)
-
-    @property
-    def first(self) -> float | None:
-        return min(self._when.values(), default=None)
-
-    def due(self, now: float) -> list[str]:
-        """Return the requests whose deadline is not after `now`, the earliest first."""
-        due = [request_id for request_id, when in self._when.items() if when <= now]
-        return sorted(due, key=lambda request_id: (self._when[request_id], request_id))

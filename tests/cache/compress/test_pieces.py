@@ -31,7 +31,7 @@ def prompt(n: int, heads: int, width: int) -> StagedPrompt:
     torch.manual_seed(0)
     keys, values = (torch.randn(1, heads, n, width).bfloat16() for _ in range(2))
     q = torch.randn(1, heads, 4, 8, width)
-    return StagedPrompt(q, keys, values, 0.1, n, [lambda x, _: x.float()], lambda *_: (), 0)
+    return StagedPrompt(q, keys, values, 0.1, lambda *_: (), 0)
 
 
 def test_votes_are_the_same_whatever_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,9 +32,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 def prompt() -> StagedPrompt:
     q = rotate(torch.randn(LAYERS, HEADS, GROUPS, WINDOW, WIDTH) + 0.5, torch.arange(N - WINDOW, N))
     keys = rotate(torch.randn(LAYERS, HEADS, N, WIDTH), torch.arange(N))
-    return StagedPrompt(
-        q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), SCALE, N, [rotate] * LAYERS, repeat, repeat_limit=18
-    )
+    return StagedPrompt(q, keys, torch.randn(LAYERS, HEADS, N, WIDTH), SCALE, repeat, repeat_limit=18)
 
 
 def repeat(start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -25,7 +25,7 @@ def staged(window: int) -> tuple[StagedPrompt, Tensor]:
     scores = SCALE * torch.einsum("lhgqd,lhkd->lhgqk", q.double(), keys.double())
     attention = scores.masked_fill(torch.ones(N, N).triu(1).bool(), float("-inf")).softmax(-1)
     last = [layer[:, :, N - window :].contiguous() for layer in q]
-    return StagedPrompt(last, keys, keys, SCALE, N, [], lambda *_: (), 0), attention
+    return StagedPrompt(last, keys, keys, SCALE, lambda *_: (), 0), attention
 
 
 @pytest.mark.parametrize("window", [1, 8, N])

@@ -53,7 +53,7 @@ def test_the_kept_set_equals_a_brute_force_selection(pooling: Pooling, window: i
     plan = layout(choice, n, capacity)
     low, high = plan.sinks, n - plan.recent
 
-    got = torch.cat([*votes(StagedPrompt(q, keys, keys, SCALE, n, [never], never, 0), low, high, selector)])
+    got = torch.cat([*votes(StagedPrompt(q, keys, keys, SCALE, never, 0), low, high, selector)])
     want = [row for layer in range(LAYERS) for row in by_hand(q[layer], keys[layer], low, high, selector)]
     torch.testing.assert_close(got, torch.tensor(want), atol=1e-5, rtol=1e-4)
 

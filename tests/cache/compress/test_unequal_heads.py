@@ -31,7 +31,7 @@ def prompt(places: int = PLACES) -> StagedPrompt:
     torch.manual_seed(0)
     keys, values = torch.randn(2, LAYERS, HEADS, places, WIDTH)
     q = torch.randn(LAYERS, HEADS, GROUPS, 8, WIDTH)
-    return StagedPrompt(list(q), keys, values, 0.3, places, [lambda x, _: x] * LAYERS, lambda *_: (), 0, begins=BEGINS)
+    return StagedPrompt(list(q), keys, values, 0.3, lambda *_: (), 0, begins=BEGINS)
 
 
 def kept(choice: KVChoice, entries: int = 52) -> tuple[Layout, Tensor]:

@@ -18,5 +18,5 @@ def test_ranks_with_a_part_of_one_heads_queries_count_each_query_head_once(
     for index in range(count):
         rank = Rank(index, count)
         own = votes[[*rank.heads(16)]].mean(0, keepdim=True)
-        summed += vote_reduction.vote_reduction(rank, 1, 16, "network").mean(own)
+        summed += vote_reduction.VoteReduction.of(rank, 1, 16, "network").mean(own)
     torch.testing.assert_close(summed, votes.mean(0, keepdim=True))

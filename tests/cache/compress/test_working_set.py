@@ -14,7 +14,7 @@ LAYERS, HEADS, N, WIDTH, LEFT = 2, 3, 60, 8, 40
 def prompt() -> StagedPrompt:
     torch.manual_seed(0)
     keys, values = torch.randn(2, LAYERS, HEADS, N, WIDTH)
-    return StagedPrompt([], keys, values + 1, 1.0, N, [], lambda *_: (), 0)
+    return StagedPrompt([], keys, values + 1, 1.0, lambda *_: (), 0)
 
 
 def by_loops(values: Tensor) -> list[float]:

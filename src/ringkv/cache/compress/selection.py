@@ -17,28 +17,19 @@ from ringkv.cache.compress.kept import kept
 from ringkv.cache.compress.select import stacked, votes_of, votes_of_layers
 from ringkv.cache.compress.staged_prompt import GroupView, StagedPrompt
 from ringkv.cache.compress.unequal_heads import kept_of_unequal, missing
-from ringkv.cache.earlier import Earlier
 from ringkv.cache.layouts import layouts
 from ringkv.cache.protect import protected, tokens
-from ringkv.cache.rows import CacheRow
 from ringkv.cache.steps import Steps
 from ringkv.kernels.window_votes import window_votes
 
 
 class Selection(NamedTuple):
-    """The kept entries of a staged prompt. They stay in the lane until `fill` copies them into a slot."""
+    """The kept entries of a staged prompt. They stay in the lane until `CacheRow.fill` copies them into a slot."""
 
     layouts: Layouts
     sources: tuple[Tensor, ...]  # per group int64 [L, H, live], the lane's entry for each of the slot, or EMPTY
     saliency: tuple[Tensor | None, ...]  # per group float32 [L, H, live], if the format of its slots has it
     votes: tuple[Tensor | None, ...] = ()  # per group float32 [L, H, live], if the selector's votes last and are known
-
-    def fill(self, slot: CacheRow, lane: CacheRow, earlier: Sequence[Sequence[Earlier]] = ()) -> Steps[None]:
-        """Copy the kept entries from a lane to a slot. earlier: by group and plane, those that it began with.
-
-        It may pause after each layer.
-        """
-        return lane.fill(slot, self.sources, [layout.fixed for layout in self.layouts], self.saliency, earlier)
 
 
 class StagedLane(NamedTuple):
@@ -162,13 +153,7 @@ def saliency(prompt: StagedPrompt) -> Tensor:
     least. Its probes are 10% of the prompt, the last 5% and 5% at random; ours are the last queries, which staging has
     for the selectors.
     """
-    n = prompt.keys.shape[2]
+    seen_by = torch.arange(prompt.keys.shape[2], 0, -1, device=prompt.keys.device).clamp(max=prompt.q[0].shape[2])
     layers = zip(prompt.q, prompt.keys, strict=True)
-    return torch.stack(
-        [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
-    ) / seen_by(n, prompt.q[0].shape[2]).to(prompt.keys.device)
-
-
-def seen_by(n: int, probes: int) -> Tensor:
-    """Return int64 [n], how many of the last queries see each token."""
-    return torch.arange(n, 0, -1).clamp(max=probes)
+    votes = [prompt.reduction.mean(window_votes(q, keys, prompt.scale) / q.shape[1]) for q, keys in layers]
+    return torch.stack(votes) / seen_by

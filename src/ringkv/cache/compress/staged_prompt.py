@@ -13,28 +13,23 @@ from ringkv.base.repeat_words import FindWords, no_words
 from ringkv.cache.compress.vote_reduction import VoteReduction
 
 AT_ONCE = 1 << 20  # float32 elements
-Rotate = Callable[[Tensor, Tensor], Tensor]
 
 
 class StagedPrompt(NamedTuple):
     """A staged prompt in one group of layers.
 
-    scale: factor on attention scores. seen: all tokens of the prompt; more than n if an earlier turn evicted some.
-    rotate: one per layer: (x [..., N, D], int positions [N]) -> x rotated by them; negative positions rotate back.
-    repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after its end, behind `words` that ask
-    for them. For each piece of w tokens it yields queries [H, G, w, D] by layer, and the keys [L, H, tokens so far, D]
-    of the repetition. repeat_limit: tokens that one call may prefill, words included. reduction: over query heads on
-    other ranks. begins: int64 [L, H], each head's first place, before which there is nothing; None if that is 0.
-    known: float32 [L, H, places], what an earlier turn's selector gave the first places. Only selectors whose votes
-    last use them.
+    scale: factor on attention scores. repeat: (start, stop) -> prefills the prompt's tokens start .. stop-1 again after
+    its end, behind `words` that ask for them. For each piece of w tokens it yields queries [H, G, w, D] by layer, and
+    the keys [L, H, tokens so far, D] of the repetition. repeat_limit: tokens that one call may prefill, words included.
+    reduction: over query heads on other ranks. begins: int64 [L, H], each head's first place, before which there is
+    nothing; None if that is 0. known: float32 [L, H, places], what an earlier turn's selector gave the first places.
+    Only selectors whose votes last use them.
     """
 
     q: Sequence[Tensor]  # L of [H, G, W, D], the last W queries, rotated; G may differ between layers
     keys: Tensor  # [L, H, n, D], rotated
     values: Tensor  # [L, H, n, D]
     scale: float
-    seen: int
-    rotate: Sequence[Rotate]
     repeat: Callable[[int, int], Iterable[tuple[Sequence[Tensor], Tensor]]]
     repeat_limit: int
     reduction: VoteReduction = VoteReduction()
@@ -43,13 +38,10 @@ class StagedPrompt(NamedTuple):
     known: Tensor | None = None
 
 
-def pieces(vectors: Tensor, elements: int = 0) -> tuple[Tensor, ...]:
-    """Cut vectors [H, n, D] along n, so that a piece with so many elements per head and token takes about 4 MB.
-
-    elements: at least D.
-    """
+def pieces(vectors: Tensor) -> tuple[Tensor, ...]:
+    """Cut vectors [H, n, D] along n, into pieces of about 4 MB in float32."""
     heads, _, width = vectors.shape
-    cut: tuple[Tensor, ...] = vectors.split(max(1, AT_ONCE // (heads * max(width, elements))), 1)
+    cut: tuple[Tensor, ...] = vectors.split(max(1, AT_ONCE // (heads * width)), 1)
     return cut
 
 

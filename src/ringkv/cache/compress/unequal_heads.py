@@ -72,6 +72,4 @@ def _head(prompt: StagedPrompt, layer: int, head: int, first: int) -> StagedProm
     """Return the prompt as one head has it."""
     heads = slice(head, head + 1)
     keys, values = (plane[layer, heads, first:][None] for plane in (prompt.keys, prompt.values))
-    return prompt._replace(
-        q=[prompt.q[layer][heads]], keys=keys, values=values, rotate=[prompt.rotate[layer]], begins=None
-    )
+    return prompt._replace(q=[prompt.q[layer][heads]], keys=keys, values=values, begins=None)

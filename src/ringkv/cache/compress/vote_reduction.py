@@ -8,46 +8,40 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ringkv.base.ranks import Exchange, Rank
+from ringkv.base.ranks import ONE_RANK, Exchange, Rank
 from ringkv.kernels.collective import all_max, all_reduce
 
 
+@dataclass(frozen=True)
 class VoteReduction:
-    """Reduces the votes of several ranks. This base has all query heads on one rank."""
+    """Reduces the votes of ranks that divide `heads` key-value heads, and their query heads.
+
+    share: the part of the query heads that this rank has; by default all.
+    """
+
+    rank: Rank = ONE_RANK
+    heads: int = 1
+    share: float = 1.0
+    exchange: Exchange = "none"
+
+    @classmethod
+    def of(cls, rank: Rank, heads: int, queries: int, exchange: Exchange) -> "VoteReduction":
+        """Return the reduction for `heads` key-value heads with `queries` query heads each."""
+        return cls(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)
 
     def mean(self, votes: Tensor) -> Tensor:
         """Return the mean of votes [H, ..., n] of the same key-value head, each the mean of a rank's query heads."""
-        return votes
-
-    def maximum(self, votes: Tensor) -> Tensor:
-        """Return the maximum of votes [H, n] of the same key-value head."""
-        return votes
-
-    def mean_of_all(self, votes: Tensor) -> Tensor:
-        """Return the mean of votes of any shape, each the mean of all query heads of a rank."""
-        return votes
-
-
-@dataclass(frozen=True)
-class RankReduction(VoteReduction):
-    """Ranks divide `heads` key-value heads, and their query heads, of which this rank has a `share`."""
-
-    rank: Rank
-    heads: int
-    share: float
-    exchange: Exchange
-
-    def mean(self, votes: Tensor) -> Tensor:
         if not self._is_replicated:
             return votes
         of_head = self.share * self.heads  # how many of a head's query heads this rank has
         return self._of_rank(all_reduce(self._placed(votes * of_head), self.exchange))
 
     def maximum(self, votes: Tensor) -> Tensor:
-        """Votes are not negative, so zeros stand for the heads of other ranks."""
+        """Return the maximum of votes [H, n] of the same key-value head. Votes are not negative."""
         return self._of_rank(all_max(self._placed(votes), self.exchange)) if self._is_replicated else votes
 
     def mean_of_all(self, votes: Tensor) -> Tensor:
+        """Return the mean of votes of any shape, each the mean of all query heads of a rank."""
         return all_reduce(votes * self.share, self.exchange)
 
     @property
@@ -63,10 +57,3 @@ class RankReduction(VoteReduction):
     def _of_rank(self, every_head: Tensor) -> Tensor:
         span = self.rank.heads(self.heads)
         return every_head[span.start : span.stop]
-
-
-def vote_reduction(rank: Rank, heads: int, queries: int, exchange: Exchange) -> VoteReduction:
-    """Return the reduction for `heads` key-value heads with `queries` query heads each."""
-    if rank.count == 1:
-        return VoteReduction()
-    return RankReduction(rank, heads, len(rank.heads(heads * queries, heads)) / (heads * queries), exchange)

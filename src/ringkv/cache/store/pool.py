@@ -24,7 +24,7 @@ class Pool:
     """
 
     def __init__(self, size: int, groups: Sequence[LayerGroup], like: Tensor) -> None:
-        block = BLOCK * sum(group.elements for group in groups) * like.element_size()
+        block = BLOCK * sum(group.token_bytes(like.element_size()) for group in groups)
         count = size // block
         pinned = like.is_cuda and count > 0
         self._memory = torch.empty(count, block, dtype=torch.uint8, pin_memory=pinned)
@@ -63,8 +63,7 @@ class Pool:
         Returns what `CacheRow.fill` takes if they were encoded.
         """
         self.touch(name)
-        self._rows[name].load(target, first, count)
-        return self._rows[name].earlier(target, count)
+        return self._rows[name].load(target, first, count)
 
     def touch(self, name: Hashable) -> None:
         """Mark a name as the most recently used."""

@@ -145,10 +145,11 @@ class StoredRow(NamedTuple):
     blocks: Blocks
     groups: tuple[StoredGroup, ...]
 
-    def load(self, target: CacheRow, first: int, entries: int) -> None:
+    def load(self, target: CacheRow, first: int, entries: int) -> tuple[Sequence[Earlier], ...]:
         """Copy the first `entries` to a plain row, starting at its entry `first`, decoded.
 
-        A row in several blocks is read layer by layer, to keep the temporary vectors few.
+        A row in several blocks is read layer by layer, to keep the temporary vectors few. Returns what `CacheRow.fill`
+        takes of a lane that begins with these entries, group by group.
         """
         for index, (stored, body) in enumerate(zip(self.groups, target.bodies, strict=True)):
             count = len(stored.group.layers)
@@ -156,9 +157,6 @@ class StoredRow(NamedTuple):
             for layer in range(0, count, step):
                 planes = stored.decoded(self.blocks, range(layer, layer + step), entries, body.device)
                 target.write_group(index, first, planes, slice(layer, layer + step))
-
-    def earlier(self, target: CacheRow, entries: int) -> tuple[Sequence[Earlier], ...]:
-        """Return what `CacheRow.fill` takes of a lane whose first `entries` were loaded, group by group."""
         each = zip(self.groups, target.bodies, strict=True)
         return tuple(stored.earlier(self.blocks, entries, body.device) for stored, body in each)
 

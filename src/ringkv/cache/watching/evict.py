@@ -23,9 +23,8 @@ def fixed(positions: Tensor, layout: Layout, due: int, choice: KVChoice) -> Tens
     recent = (due - choice.recent_entries(layout.capacity), due)
     spans = protected(((0, choice.sinks), *choice.protect), layout.prompt)
     ends = torch.tensor([*chain.from_iterable(spans)], dtype=positions.dtype, device=positions.device)
-    is_inside = (
-        torch.searchsorted(ends, positions.contiguous(), right=True) % 2 == 1
-    )  # spans are in order and do not touch
+    # Spans are in order and do not touch.
+    is_inside = torch.searchsorted(ends, positions.contiguous(), right=True) % 2 == 1
     return is_inside | (positions < choice.sinks) | ((positions >= recent[0]) & (positions < recent[1]))
 
 

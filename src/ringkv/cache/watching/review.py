@@ -25,13 +25,7 @@ Leaving = dict[int, Tensor]
 
 
 def review(
-    body: Body,
-    row: int,
-    layout: Layout,
-    seen: int,
-    choice: KVChoice,
-    leaving: Leaving,
-    reduction: VoteReduction,
+    body: Body, row: int, layout: Layout, seen: int, choice: KVChoice, leaving: Leaving, reduction: VoteReduction
 ) -> None:
     """Score the layers of a row whose turn it is, and evict of all layers if the row is full; in place.
 

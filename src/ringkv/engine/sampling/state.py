@@ -3,7 +3,7 @@
 B slots, V vocabulary, N drafts per slot, TOP top tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,11 +90,6 @@ class SamplingState:
         """Return how often each sampled token was sampled."""
         tokens = self.in_output[slot].nonzero()[:, 0]
         return dict(zip(tokens.tolist(), self.in_output[slot, tokens].tolist(), strict=True))
-
-    def recount(self, slot: int, sampled: Mapping[int, int]) -> None:
-        """Set the counts of sampled tokens, in place."""
-        for token, count in sampled.items():
-            self.in_output[slot, token] = count
 
     def allow(self, slot: int, tokens: bytes) -> None:
         """Set which tokens a grammar allows next, one bit each, in place."""

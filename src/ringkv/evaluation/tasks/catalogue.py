@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.evaluation.sample import Sample, Score, of_text
@@ -44,7 +45,7 @@ def _tasks() -> Iterator[Task]:
     yield Task("aime24", "writing", data_sets.aime24, of_text(last_number_right))
     yield Task("humaneval", "writing", data_sets.humaneval, data_sets.runs)
     yield Task("leetcode", "writing", data_sets.leetcode, data_sets.runs)
-    yield Task("wikitext", "text", data_sets.wikitext, data_sets.mean_logprob, is_loss=True)
+    yield Task("wikitext", "text", data_sets.wikitext, lambda answer, _: fmean(answer.logprobs), is_loss=True)
     yield Task("recall", "lists", recall.samples, of_text(all_found), has_question=True)
     for name in ("passkeys", "registers", "conversation"):
         yield Task(name, "lists", partial(lookups.of_lengths, name), of_text(all_found), has_question=True)

@@ -8,7 +8,6 @@ LongBench-v2 (arXiv 2412.15204), LongEval's topics (LongChat, 2023). Long answer
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from ringkv.evaluation.sample import Answer, Sample, Score, of_text
@@ -77,11 +76,8 @@ def longbench(name: str, source: Source) -> Iterator[Sample]:
 
 def longbench_v2(source: Source) -> Iterator[Sample]:
     """Yield the first `source.count` samples that fit in the longest length."""
-
-    def fits(sample: Sample) -> bool:
-        return source.count_tokens(sample) + sample.answer_tokens <= source.longest
-
-    return islice(filter(fits, _choices(source)), source.count)
+    fitting = (one for one in _choices(source) if source.count_tokens(one) + one.answer_tokens <= source.longest)
+    return islice(fitting, source.count)
 
 
 def _choices(source: Source) -> Iterator[Sample]:
@@ -191,10 +187,6 @@ def wikitext(source: Source) -> Iterator[Sample]:
                 facts={"length": length},
             )
             start += before + after
-
-
-def mean_logprob(answer: Answer, sample: Sample) -> float:
-    return fmean(answer.logprobs)
 
 
 def _passage(source: Source, text: str, start: int, tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ringkv.evaluation.sample import CannotMake, Sample
 from ringkv.evaluation.tasks.source import Source
@@ -17,11 +18,8 @@ def finished(draft: Sample, name: str, answer_tokens: int, length: int) -> Sampl
 
 def fitted(make: Make, name: str, answer_tokens: int, length: int, source: Source) -> Sample:
     """Return a sample whose prompt and answer have at most `length` tokens, with as much hay as fits."""
-
-    def sample(hay: int) -> Sample:
-        return finished(make(hay), name, answer_tokens, length)
-
-    return longest(sample, source.count_tokens, length - answer_tokens)
+    room = length - answer_tokens
+    return longest(lambda hay: finished(make(hay), name, answer_tokens, length), source.count_tokens, room)
 
 
 def longest(make: Make, tokens: Callable[[Sample], int], most: int) -> Sample:
@@ -45,11 +43,12 @@ def longest(make: Make, tokens: Callable[[Sample], int], most: int) -> Sample:
     return make(low)
 
 
-def places(source: Source) -> Iterator[tuple[int, int, float]]:
-    """Yield (length, index, depth): `source.count` at each length, at depths spread evenly from 0 to 1."""
+def generated(recipe: Callable[..., Sample], name: str, answer_tokens: int, source: Source) -> Iterator[Sample]:
+    """Yield `source.count` samples of each length. recipe: makes a draft of a seed, its hay, and a depth of 0 to 1."""
     for length in source.lengths:
         for place in range(source.count):
-            yield length, place, depth_of(place)
+            make = partial(recipe, f"{source.seed}/{name}/{length}/{place}", depth=depth_of(place))
+            yield fitted(make, f"{length}/{place}", answer_tokens, length, source)
 
 
 def depth_of(place: int) -> float:

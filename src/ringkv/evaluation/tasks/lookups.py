@@ -12,11 +12,10 @@ from itertools import count, islice
 from json import dumps
 from random import Random
 from typing import NamedTuple
-from uuid import UUID
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, places
-from ringkv.evaluation.tasks.ruler.needles import NOISE
+from ringkv.evaluation.tasks.draft import depth_of, finished, fitted, generated
+from ringkv.evaluation.tasks.ruler.needles import MAKERS, NOISE
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
 
@@ -98,13 +97,11 @@ def dictionary(keys: int, source: Source) -> Iterator[Sample]:
 
 def passkey(source: Source) -> Iterator[Sample]:
     """Yield prompts with a number of five digits, at depths from 0 to 1."""
-    for length, place, depth in places(source):
-        key = str(Random(f"{source.seed}/passkey/{length}/{place}").randint(10_000, 99_999))
-        yield fitted(partial(_hidden, key, depth), f"{length}/{place}", 16, length, source)
+    return generated(_hidden, "passkey", 16, source)
 
 
-def _hidden(key: str, depth: float, hay: int) -> Sample:
-    lines = [NOISE] * hay
+def _hidden(seed: str, hay: int, depth: float) -> Sample:
+    key, lines = str(Random(seed).randint(10_000, 99_999)), [NOISE] * hay
     lines.insert(round(depth * hay), f"The pass key is {key}. Remember it: {key} is the pass key.")
     return Sample(
         context="There is one thing worth knowing in much idle talk. Find it and remember it.\n\n" + "\n".join(lines),
@@ -128,7 +125,7 @@ def _numbered(rng: Random, count: int) -> Entries:
 
 
 def _uuids(rng: Random, count: int) -> Entries:
-    values = [str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(2 * count)]
+    values = [MAKERS["uuid"](rng) for _ in range(2 * count)]
     return list(zip(values[::2], values[1::2], strict=True))
 
 
@@ -145,10 +142,6 @@ def _in_noise(entries: Entries, hay: int) -> str:
 def _in_lines(entries: Entries, _: int) -> str:
     head = "Each of these lines names a register and its content. Remember all of them.\n\n"
     return head + "\n".join(f"line {name}: the register holds <{value}>" for name, value in entries)
-
-
-def _as_json(entries: Entries, _: int) -> str:
-    return f"JSON data:\n{dumps(dict(entries), indent=1)}"
 
 
 _REGISTERS = Lookup(
@@ -170,7 +163,7 @@ LOOKUPS: Mapping[str, Lookup] = {
     "conversation": _REGISTERS._replace(answer_tokens=40, end=">."),
     "dictionary": Lookup(
         lambda rng, hay, _: _uuids(rng, hay),
-        _as_json,
+        lambda entries, _: f"JSON data:\n{dumps(dict(entries), indent=1)}",
         '\n\nWhich value does the key "{name}" have in the JSON data?',
         ' "{name}": "',
         answer_tokens=48,

@@ -6,12 +6,11 @@ digits, two tokens in most tokenizers: the first follows from prefill alone, the
 """
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import cycle
 from random import Random
 
 from ringkv.evaluation.sample import Sample
-from ringkv.evaluation.tasks.draft import fitted, places
+from ringkv.evaluation.tasks.draft import generated
 from ringkv.evaluation.tasks.source import Source
 from ringkv.evaluation.tasks.texts import words
 
@@ -44,6 +43,4 @@ def draft(seed: str, hay: int, depth: float) -> Sample:
 
 
 def samples(source: Source) -> Iterator[Sample]:
-    for length, place, depth in places(source):
-        make = partial(draft, f"{source.seed}/recall/{length}/{place}", depth=depth)
-        yield fitted(make, f"{length}/{place}", ANSWER_TOKENS, length, source)
+    return generated(draft, "recall", ANSWER_TOKENS, source)

@@ -15,16 +15,13 @@ def deepseek(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
     is_v3 = architecture == "DeepseekV3ForCausalLM"
     router = corrected_router(raw) if is_v3 else grouped_router(raw)
     refuse(raw, SILU, FULL, supported=("kv_lora_rank",))
-    rotated, first = count(raw, "qk_rope_head_dim"), count(raw, "kv_lora_rank")
+    rotated = count(raw, "qk_rope_head_dim")
     fields = common({**raw, "head_dim": rotated}, generation, architecture)
-    rotary = rope({**raw, "head_dim": rotated})
     size, shared = count(raw, "moe_intermediate_size"), shared_experts(raw, fields)
     experts = Experts(fields["hidden_size"], size, router, shared, correction=is_v3)
     interleaved = flag(raw, "rope_interleave", True) if is_v3 else True
-    within_entry = replace(
-        rotary, width=rotated, first=first, interleaved=interleaved
-    )  # what rotates follows the latent
-    layer = Layer(_attention(raw, fields, rotary), experts, fields["norm"], within_entry)
+    rotary = replace(rope({**raw, "head_dim": rotated}), width=rotated, interleaved=interleaved)
+    layer = Layer(_attention(raw, fields, rotary), experts, fields["norm"], rotary)
     predicting = (f"model.layers.{fields['num_layers']}.*",)  # predicts a second token
     return decoder(fields, layer, first_dense(raw, fields), unused=predicting)
 

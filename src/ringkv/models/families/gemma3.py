@@ -10,9 +10,9 @@ from typing import Any
 from ringkv.base.errors import BadWeights
 from ringkv.base.shown import shown
 from ringkv.models.base import ModelConfig, decoder
-from ringkv.models.fields import Raw, Refusal, count, decimal, flag, table, with_defaults
-from ringkv.models.layer import SANDWICH, Layer, RopeConfig
-from ringkv.models.reading import WINDOW, attention, common, feed_forward, refuse, rope_of, sliding
+from ringkv.models.fields import Raw, Refusal, count, decimal, flag, with_defaults
+from ringkv.models.layer import SANDWICH, Layer
+from ringkv.models.reading import WINDOW, attention, common, feed_forward, refuse, ropes, sliding
 
 GELU = tuple(
     Refusal(name, lambda v: v in (None, "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
@@ -41,7 +41,7 @@ def gemma3(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
         inside = {"prefix": "language_model.", "unused": ("vision_tower.*", "multi_modal_projector.*")}
     raw = with_defaults(raw, DEFAULTS)
     refuse(raw, *GELU)
-    global_rope, local_rope = ropes(raw)
+    global_rope, local_rope = ropes(raw, 1e6, decimal(raw, "rope_local_base_freq", 1e4, above=1.0))
     period = count(raw, "sliding_window_pattern", PATTERN)
     fields, bias = common(raw, generation, architecture, offset=1.0), flag(raw, "attention_bias")
     windows = sliding(raw, count(raw, "sliding_window", WINDOW), lambda layer: (layer + 1) % period != 0)
@@ -63,12 +63,3 @@ def text_of(raw: Raw, outer: Collection[str]) -> dict[str, Any]:
     if not isinstance(text, dict):
         raise BadWeights(f"config.json has text_config {shown(text)}, an object is needed; fetch config.json again")
     return text | {name: raw[name] for name in outer if raw.get(name) is not None}
-
-
-def ropes(raw: Raw) -> tuple[RopeConfig, RopeConfig]:
-    """Return the rotary embeddings of global and of local layers. The older spelling scales only the global one."""
-    given, base = table(raw, "rope_parameters"), decimal(raw, "rope_local_base_freq", 1e4, above=1.0)
-    if "full_attention" in given:
-        local_rope = rope_of({**raw, "rope_theta": base}, table(given, "sliding_attention"), base)
-        return rope_of(raw, table(given, "full_attention"), 1e6), local_rope
-    return rope_of(raw, given or table(raw, "rope_scaling"), 1e6), RopeConfig(base)

@@ -8,12 +8,12 @@ from typing import Any
 from ringkv.base.errors import BadWeights, UnsupportedModel
 from ringkv.base.shown import shown
 from ringkv.models.base import Change, ModelConfig
-from ringkv.models.families.gemma3 import GELU, GEMMA, ropes
+from ringkv.models.families.gemma3 import GELU, GEMMA
 from ringkv.models.families.trailing import SHARED_LAYERS, inner_text, per_layer_inputs, trailing
-from ringkv.models.fields import Raw, count, flag, optional_count, optional_decimal, with_defaults
+from ringkv.models.fields import Raw, count, decimal, flag, optional_count, optional_decimal, with_defaults
 from ringkv.models.gemma_layers import AltUpLayer, Streams
 from ringkv.models.layer import SANDWICH, GaussianTopK
-from ringkv.models.reading import attention, common, feed_forward, refuse, sliding
+from ringkv.models.reading import attention, common, feed_forward, refuse, ropes, sliding
 
 PERIOD = 5  # every fifth layer is global if config.json leaves layer_types out
 SPARSITY, SPARSE_LAYERS = 0.95, 10  # of models with more layers, if config.json leaves them out
@@ -39,7 +39,7 @@ def gemma3n(raw: Raw, generation: Raw, architecture: str) -> ModelConfig:
     raw = with_defaults(raw, DEFAULTS)
     raw["intermediate_size"] = _one_size(raw["intermediate_size"])
     refuse(raw, *GELU, supported=(SHARED_LAYERS, "final_logit_softcapping"))
-    global_rope, local_rope = ropes(raw)
+    global_rope, local_rope = ropes(raw, 1e6, decimal(raw, "rope_local_base_freq", 1e4, above=1.0))
     windows = sliding(raw, count(raw, "sliding_window"), lambda layer: (layer + 1) % PERIOD != 0)
     if (inputs := per_layer_inputs(raw)) is None:
         raise UnsupportedModel("hidden_size_per_layer_input 0 is not implemented for Gemma 3n; ringkv supports 256")

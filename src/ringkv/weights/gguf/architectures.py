@@ -73,11 +73,7 @@ DENSE: Mapping[str, Architecture] = {
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        {
-            **parts.NORMS,
-            **modules("self_attn.", attn_qkv="qkv_proj", attn_output="o_proj"),
-            **parts.FUSED_FEED_FORWARD,
-        },
+        {**parts.NORMS, **modules("self_attn.", attn_qkv="qkv_proj", attn_output="o_proj"), **parts.FUSED_FEED_FORWARD},
         heads=partial,
         windows=IN_ALL_LAYERS,
     ),
@@ -151,11 +147,12 @@ DENSE: Mapping[str, Architecture] = {
 }
 """Dense models, by general.architecture."""
 
-EXPERT_SIZES = {
-    "num_experts": ".expert_count",
-    "num_experts_per_tok": ".expert_used_count",
-    "moe_intermediate_size": ".expert_feed_forward_length",
-}
+
+def _experts(
+    chosen: str = "num_experts_per_tok", every: str = "num_experts", size: str = "moe_intermediate_size"
+) -> Mapping[str, str]:
+    """Return the metadata keys of experts, by the names that config.json has for their sizes."""
+    return {every: ".expert_count", chosen: ".expert_used_count", size: ".expert_feed_forward_length"}
 
 
 MIXTURES: Mapping[str, Architecture] = {
@@ -177,7 +174,7 @@ MIXTURES: Mapping[str, Architecture] = {
             "ffn_gate_inp_shexp": row("mlp.shared_expert_gate"),
             **shared_expert("mlp.shared_expert."),
         },
-        numbers={**EXPERT_SIZES, "shared_expert_intermediate_size": ".expert_shared_feed_forward_length"},
+        numbers={**_experts(), "shared_expert_intermediate_size": ".expert_shared_feed_forward_length"},
         fixed={**BIASED, "norm_topk_prob": False},
         router=routers.softmax(normalised=False),
         windows=QWEN,
@@ -186,24 +183,15 @@ MIXTURES: Mapping[str, Architecture] = {
         "Qwen3MoeForCausalLM",
         "qwen3_moe",
         {**parts.NORMS, **parts.ATTENTION, **parts.QK_NORMS, **parts.EXPERTS},
-        numbers=EXPERT_SIZES,
+        numbers=_experts(),
         fixed={"norm_topk_prob": True},
         windows=QWEN,
     ),
     "gpt-oss": Architecture(
         "GptOssForCausalLM",
         "gpt_oss",
-        {
-            **parts.POST_NORMS,
-            **parts.ATTENTION,
-            "attn_sinks": plain("self_attn.sinks"),
-            **parts.STACKED_EXPERTS,
-        },
-        numbers={
-            "num_local_experts": ".expert_count",
-            "num_experts_per_tok": ".expert_used_count",
-            "intermediate_size": ".expert_feed_forward_length",
-        },
+        {**parts.POST_NORMS, **parts.ATTENTION, "attn_sinks": plain("self_attn.sinks"), **parts.STACKED_EXPERTS},
+        numbers=_experts(every="num_local_experts", size="intermediate_size"),
         router=routers.softmax_of_chosen,
         more=gpt_oss,
         windows=Windows(2),
@@ -229,11 +217,7 @@ MIXTURES: Mapping[str, Architecture] = {
     "gemma4": replace(
         DENSE["gemma4"],
         modules={**parts.GEMMA4, **parts.PARALLEL_EXPERTS},
-        numbers={
-            "num_experts": ".expert_count",
-            "top_k_experts": ".expert_used_count",
-            "moe_intermediate_size": ".expert_feed_forward_length",
-        },
+        numbers=_experts("top_k_experts"),
         fixed={**GELU, "enable_moe_block": True},
         merged=gemma.parallel_experts,
     ),
@@ -241,12 +225,7 @@ MIXTURES: Mapping[str, Architecture] = {
         "HunYuanMoEV1ForCausalLM",
         "hunyuan_v1_moe",
         {**parts.NORMS, **parts.ATTENTION, **parts.ROTATED_NORMS, **parts.HUNYUAN_EXPERTS},
-        numbers={
-            "num_experts": ".expert_count",
-            "moe_topk": ".expert_used_count",
-            "moe_intermediate_size": ".expert_feed_forward_length",
-            "num_shared_expert": ".expert_shared_count",
-        },
+        numbers={**_experts("moe_topk"), "num_shared_expert": ".expert_shared_count"},
     ),
 }
 """Mixtures of experts, by general.architecture."""

@@ -89,10 +89,7 @@ SHARED_STREAMS = {
 
 NORMS = modules(attn_norm="input_layernorm", ffn_norm="post_attention_layernorm")
 POST_NORMS = modules(attn_norm="input_layernorm", post_attention_norm="post_attention_layernorm")
-SANDWICH = {
-    **POST_NORMS,
-    **modules(ffn_norm="pre_feedforward_layernorm", post_ffw_norm="post_feedforward_layernorm"),
-}
+SANDWICH = {**POST_NORMS, **modules(ffn_norm="pre_feedforward_layernorm", post_ffw_norm="post_feedforward_layernorm")}
 ATTENTION = modules("self_attn.", attn_q="q_proj", attn_k="k_proj", attn_v="v_proj", attn_output="o_proj")
 QK_NORMS = modules("self_attn.", attn_q_norm="q_norm", attn_k_norm="k_norm")
 ROTATED_NORMS = modules("self_attn.", attn_q_norm="query_layernorm", attn_k_norm="key_layernorm")
@@ -127,19 +124,13 @@ STREAMS = {
 DENSE = {**NORMS, **ATTENTION, **FEED_FORWARD}
 GEMMA = {**SANDWICH, **ATTENTION, **QK_NORMS, **FEED_FORWARD}
 GEMMA4 = {**GEMMA, **LAYER_INPUTS, "layer_output_scale": plain("layer_scalar")}
-EXPERTS = {
-    "ffn_gate_inp": module("mlp.gate"),
-    **stacks("mlp.experts.{}", "gate_proj", "up_proj", "down_proj"),
-}
+EXPERTS = {"ffn_gate_inp": module("mlp.gate"), **stacks("mlp.experts.{}", "gate_proj", "up_proj", "down_proj")}
 MIXTRAL_EXPERTS = {
     "ffn_gate_inp": module("block_sparse_moe.gate"),
     **stacks("block_sparse_moe.experts.{}", "w1", "w3", "w2"),
 }
 HUNYUAN_EXPERTS = {**EXPERTS, "ffn_gate_inp": module("mlp.gate.wg"), **shared_expert("mlp.shared_mlp.")}
-STACKED_EXPERTS = {
-    "ffn_gate_inp": module("mlp.router"),
-    **merged("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
-}
+STACKED_EXPERTS = {"ffn_gate_inp": module("mlp.router"), **merged("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")}
 LATENT_ATTENTION = {
     **modules(
         "self_attn.",

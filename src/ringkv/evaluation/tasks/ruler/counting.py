@@ -10,6 +10,7 @@ from random import Random
 from string import ascii_lowercase
 
 from ringkv.evaluation.sample import Sample
+from ringkv.evaluation.tasks.ruler.needles import MAKERS
 from ringkv.evaluation.tasks.texts import words
 
 COMMON, OFTEN, SELDOM = 10, 30, 3  # number of common words; occurrences of each; occurrences of other words
@@ -54,9 +55,7 @@ def _list(rng: Random, kinds: list[str], often: int, seldom: int) -> str:
 def _different(rng: Random, count: int) -> list[str]:
     """Return `count` distinct words; if there are too few, also words joined in pairs."""
     single = [*words("noun"), *words("adjective")]
-    more = [
-        f"{rng.choice(words('adjective'))}-{rng.choice(words('noun'))}" for _ in range(2 * max(0, count - len(single)))
-    ]
+    more = [MAKERS["word"](rng) for _ in range(2 * max(0, count - len(single)))]
     return rng.sample(list(dict.fromkeys(single + more)), count)
 
 

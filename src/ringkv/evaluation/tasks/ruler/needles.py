@@ -17,23 +17,12 @@ from ringkv.evaluation.tasks.texts import sentences, words
 NOISE = (
     "The rain fell on the roof. A dog slept beside the door. The clock went on and on. Nobody came. The rain stopped."
 )
-Maker = Callable[[Random], str]
 Pairs = Mapping[str, Sequence[str]]  # key -> its values
-
-
-def _word(rng: Random) -> str:
-    return f"{rng.choice(words('adjective'))}-{rng.choice(words('noun'))}"
-
-
-def _number(rng: Random) -> str:
-    return str(rng.randint(1_000_000, 9_999_999))
-
-
-def _uuid(rng: Random) -> str:
-    return str(UUID(int=rng.getrandbits(128), version=4))
-
-
-MAKERS: Mapping[str, Maker] = {"word": _word, "number": _number, "uuid": _uuid}
+MAKERS: Mapping[str, Callable[[Random], str]] = {
+    "word": lambda rng: f"{rng.choice(words('adjective'))}-{rng.choice(words('noun'))}",
+    "number": lambda rng: str(rng.randint(1_000_000, 9_999_999)),
+    "uuid": lambda rng: str(UUID(int=rng.getrandbits(128), version=4)),
+}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from random import Random
 from string import ascii_uppercase
 
 from ringkv.evaluation.sample import CannotMake, Sample
-from ringkv.evaluation.tasks.draft import fitted, places
+from ringkv.evaluation.tasks.draft import fitted, generated
 from ringkv.evaluation.tasks.ruler import questions
 from ringkv.evaluation.tasks.ruler.counting import common_words, distinct_words, frequent_words
 from ringkv.evaluation.tasks.ruler.needles import NOISE, RETRIEVAL
@@ -58,9 +58,7 @@ ANSWER_TOKENS = {"vt": 60, "cwe": 120, "fwe": 50}  # 128 for needles
 
 
 def generated_samples(name: str, source: Source) -> Iterator[Sample]:
-    for length, place, depth in places(source):
-        make = partial(GENERATED[name], f"{source.seed}/{name}/{length}/{place}", depth=depth, data=source.data)
-        yield fitted(make, f"{length}/{place}", ANSWER_TOKENS.get(name, 128), length, source)
+    return generated(partial(GENERATED[name], data=source.data), name, ANSWER_TOKENS.get(name, 128), source)
 
 
 def question_samples(name: str, source: Source) -> Iterator[Sample]:
