@@ -11,14 +11,19 @@ from ringkv.scheduler.costs import Costs, Work, chunk_work, review_work
 
 def seconds(work: Work, speed: float = 1.0) -> float:
     """A machine's time for some work."""
-    costs = 0.004, 3e-4, 2e-8, 1e-6, 8e-4, 1e-6
+    costs = 0.004, 3e-4, 2e-8, 1e-6, 8e-4, 1e-6, 5e-4
     return speed * sum(each * count for each, count in zip(costs, (1, *work), strict=True))
 
 
 def works(count: int) -> list[Work]:
     random = Random(0)
     chunk = [chunk_work(start := random.randrange(0, 4000), start + random.randrange(0, 500)) for _ in range(count)]
-    others = [Work(random.randint(1, 64), 0, random.randrange(20_000), random.randrange(3), 0) for _ in range(count)]
+    others = [
+        Work(
+            random.randint(1, 64), 0, random.randrange(20_000), random.randrange(3), scored=random.choice((0, 32, 200))
+        )
+        for _ in range(count)
+    ]
     return [one + other for one, other in zip(chunk, others, strict=True)]
 
 

@@ -126,6 +126,29 @@ def test_the_time_between_two_tokens_stays_within_max_step(bound: float) -> None
 
 
 @dataclass
+class Scoring(Timed):
+    """A row whose next token gets a log-probability takes 40 ms more."""
+
+    def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
+        scored = [chunk for chunk in work if chunk.request.sampling.prompt_logprobs is not None]
+        self.clock += 0.04 * sum(chunk.stop - chunk.start for chunk in scored)
+        return super().prefill(work, feed)
+
+
+def test_a_prompt_whose_tokens_are_scored_holds_nobody_up_from_its_first_chunk_on() -> None:
+    engine = Scoring(limits(max_step=2.0))
+    loop = Loop(engine, clock=lambda: engine.clock)
+    loop.submit(prompt("b", [6], max_tokens=100))
+    for n in range(20):
+        loop.submit(prompt(f"{n}", Random(n).choices(range(97), k=200), max_tokens=2))
+    for _ in range(60):  # what other prompts cost is known
+        loop.step()
+    asked = Request("c", (7,) * 300, SamplingParams(max_tokens=1, prompt_logprobs=1))
+    loop.submit(asked)
+    assert max(gaps(loop, engine, [])) <= 1.2 * 2.0
+
+
+@dataclass
 class Reviewing(Timed):
     """A slot is reviewed every 20 tokens, which takes 0.4 s."""
 

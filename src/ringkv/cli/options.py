@@ -17,7 +17,8 @@ RARE_CACHE, RARE_MACHINE, RARE_SAMPLING = (f"{LESS_COMMON}: {name}" for name in 
 SWITCH = ""  # the metavar of a flag that takes no value
 
 WHAT_A_MODEL_IS = "A name from `ringkv models`, a directory in Hugging Face layout, a .gguf file, or a hub id"
-MODEL_NAME = "smollm2"
+MODEL_NAME = "smollm2"  # of commands that measure: a small download
+ANSWERING_MODEL = "qwen2.5-coder-1.5b"  # of those whose answers people read; see `bench.everyday`
 
 
 def parse_count(text: str, name: str) -> int:

@@ -107,7 +107,8 @@ def _answers(records: Sequence[Record]) -> Iterator[Section]:
         if record.task in GROUPS["own"] and record.text and record.score is not None:
             prompts[record.place, record.sample].append(record)
     for (place, sample), same in islice(sorted(prompts.items(), key=lambda item: int(item[0][1])), SHOWN):
-        items = [Item(f"{one.cell}, {100 * (one.score or 0):.0f}%", " ".join(one.text.split())[:EXCERPT]) for one in same]
+        texts = ((one, " ".join(one.text.split())[:EXCERPT]) for one in same)
+        items = [Item(f"{one.cell}, {100 * (one.score or 0):.0f}%", text) for one, text in texts]
         yield Section(f"answers to prompt {sample}{sentences.PLACES[place]}", items=items)
 
 

@@ -34,6 +34,7 @@ from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
+from ringkv.residency.catalogue import with_usual_weights
 from ringkv.residency.locate import locate
 from ringkv.scheduler.loop import Loop
 from ringkv.text.answers.answer_stream import AnswerStream
@@ -79,7 +80,7 @@ class LLM:
     """
 
     def __init__(self, model: str | Path = "smollm2", *, on_progress: Progress | None = None, **choices: Any) -> None:
-        options = _options(choices)
+        options = with_usual_weights(str(model), _options(choices))
         check_options(options)
         self.model = str(model)
         with nullcontext(on_progress) if on_progress else show_progress() as report:

@@ -7,7 +7,10 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
+from ringkv.base.config import Weights
 from ringkv.base.errors import UnknownModel
+from ringkv.plan.complete import is_quantisable
+from ringkv.plan.options import Options
 
 CUTOFF = 0.7  # difflib's similarity of two names; llama3 and smollm2 have 0.46
 
@@ -41,6 +44,7 @@ class CatalogueModel:
     sha256: str  # of the GGUF
     converted_bytes: int  # of its directory in Hugging Face layout, approximate
     parts: tuple[WheelPart, ...]
+    weights: Weights | None = None  # that a CPU serves it with, unless others are given
     sampling: Mapping[str, float] = field(default_factory=dict)  # as in generation_config.json
 
     @property
@@ -67,6 +71,12 @@ def catalogued(name: str) -> CatalogueModel:
     near = nearest(name)
     guess = f"did you mean {near}? " if near else ""
     raise UnknownModel(f"{name!r} is not in the catalogue; {guess}It lists {', '.join(catalogue())}")
+
+
+def with_usual_weights(name: str, options: Options) -> Options:
+    """Return the options with the weights that the catalogue has for a model, if they name none."""
+    is_usual = is_quantisable(options.dtype or "bfloat16", options.device or "cpu")
+    return options.filled(weights=catalogue()[name].weights) if is_usual and name in catalogue() else options
 
 
 def nearest(name: str) -> str | None:

@@ -22,7 +22,8 @@ class Work(NamedTuple):
 
     rows: of passes. pairs: of a token and a token before it, that a prompt's attention or a review scores. entries: of
     slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots whose
-    review ends. moved: tokens that are copied to or from the staging, or in it.
+    review ends. moved: tokens that are copied to or from the staging, or in it. scored: rows of prompts whose next tokens
+    get log-probabilities.
     """
 
     rows: int = 0
@@ -30,12 +31,13 @@ class Work(NamedTuple):
     entries: int = 0
     ends: int = 0
     moved: int = 0
+    scored: int = 0
 
     def __add__(self, other: "Work") -> "Work":  # type: ignore[override]
         return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-SCALE = (1.0, 1 / 64, 1e-5, 1e-4, 1.0, 1e-3)  # of the constant and the fields, so that each costs about as much
+SCALE = (1.0, 1 / 64, 1e-5, 1e-4, 1.0, 1e-3, 1 / 64)  # of the constant and the fields, so that each costs about as much
 
 
 def chunk_work(start: int, stop: int, workspace: Workspace | None = None) -> Work:

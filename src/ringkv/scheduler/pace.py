@@ -15,7 +15,7 @@ class Pace:
         self._costs = Costs()
         self.work = Work()
         self._passes = 0  # with prompts so far
-        self._most_rows = limits.unit  # of prompts in one of them
+        self._most_rows = self._most_scored = limits.unit  # of prompts in one of them
 
     def sampled(self, seconds: float | None) -> None:
         """Begin anew after a sampling. seconds: that the work took; None if that is not known."""
@@ -40,7 +40,9 @@ class Pace:
 
     def work_of(self, chunks: Sequence[PrefillChunk]) -> Work:
         """Return the work of chunks in one pass."""
-        return sum((chunk_work(chunk.start, chunk.stop, self._limits.workspace) for chunk in chunks), Work())
+        scored = sum(chunk.stop - chunk.start for chunk in chunks if chunk.request.sampling.prompt_logprobs is not None)
+        work = (chunk_work(chunk.start, chunk.stop, self._limits.workspace) for chunk in chunks)
+        return sum(work, Work(scored=scored))
 
     def chunks(self, prompts: Sequence[PendingPrompt], feed: bool) -> list[PrefillChunk]:
         """Return the chunks of the next pass: as many as fit into the time that running requests may wait."""
@@ -52,12 +54,17 @@ class Pace:
         bounded = bool(self._running) and self._limits.max_step > 0
         rows = min(self._limits.chunk, 2 * self._most_rows) if bounded else self._limits.chunk
         chunks = pack(prompts, rows, unit)
-        while bounded and rows > unit and not self._fits(before + self._ending(chunks)):
+        while bounded and rows > unit and (self._is_new(chunks) or not self._fits(before + self._ending(chunks))):
             rows = max(unit, min(rows - unit, rows * 3 // 4 // unit * unit))
             chunks = pack(prompts, rows, unit)
         if bounded:
-            self._most_rows = max(self._most_rows, self.work_of(chunks).rows)
+            work = self.work_of(chunks)
+            self._most_rows, self._most_scored = max(self._most_rows, work.rows), max(self._most_scored, work.scored)
         return chunks
+
+    def _is_new(self, chunks: Sequence[PrefillChunk]) -> bool:
+        """Whether they have so many more scored rows than any pass before that what these cost is not known."""
+        return self.work_of(chunks).scored > 2 * self._most_scored
 
     def _fits(self, work: Work) -> bool:
         """Whether running requests may wait for so much work between two tokens.

@@ -136,7 +136,7 @@ def test_a_turn_that_is_too_long_is_refused_and_the_conversation_continues(talk:
 
 def test_a_remedy_is_a_flag(talk: Talk) -> None:
     result = talk("x" * 300, options=("--kv-policy", "full"))
-    assert "holds 64 tokens" in result.err
+    assert "--kv-budget holds 64" in result.err
     assert "--kv-policy snapstream" in result.err
 
 

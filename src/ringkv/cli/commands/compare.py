@@ -13,7 +13,7 @@ from ringkv.base.errors import EmptyPrompt
 from ringkv.base.kv import POLICIES, KVChoice
 from ringkv.base.sampling import SamplingParams
 from ringkv.cli.answering import TimedResult, follow, live
-from ringkv.cli.options import MODEL_NAME, SAMPLING, AsJson, ComparisonOptions, ModelName, option
+from ringkv.cli.options import ANSWERING_MODEL, SAMPLING, AsJson, ComparisonOptions, ModelName, option
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.cli.prompts import read_prompt, stream_answer
 from ringkv.evaluation.cells import FULL, Cell, crossed
@@ -73,7 +73,7 @@ def compare(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A UTF-8 text file with the document; - reads stdin.")],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question, put after the document.")],
     *,
-    model: ModelName = MODEL_NAME,
+    model: ModelName = ANSWERING_MODEL,
     caches: CacheOptions,
     engine: ComparisonOptions,
     max_tokens: Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.answering import cut_short, follow
-from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
+from ringkv.cli.options import ANSWERING_MODEL, SWITCH, AsJson, EngineOptions, ModelName, Sampling, option
 from ringkv.cli.output import in_pieces, print_json, print_stderr
 from ringkv.cli.prompts import NEEDS_TEMPLATE, read_prompt, stream_answer
 from ringkv.llm.show_progress import show_progress
@@ -37,7 +37,7 @@ def generate(
     ] = None,
     *,
     document: DocumentOptions,
-    model: ModelName = MODEL_NAME,
+    model: ModelName = ANSWERING_MODEL,
     engine: EngineOptions,
     sampling: Sampling,
     as_json: AsJson = False,

@@ -10,7 +10,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
 from ringkv.cli.access import AccessOptions
 from ringkv.cli.observing import ObservingOptions
-from ringkv.cli.options import MODEL_NAME, ModelNames, ServingOptions
+from ringkv.cli.options import ANSWERING_MODEL, ModelNames, ServingOptions
 from ringkv.cli.output import print_stderr
 from ringkv.cli.roles import RoleOptions
 from ringkv.cli.server import ServerOptions
@@ -21,7 +21,7 @@ from ringkv.plan.options import AUTO
 from ringkv.weights.gguf.split import set_name
 
 SLOTS = 8
-MODELS = [MODEL_NAME]
+MODELS = [ANSWERING_MODEL]
 
 
 def serve(
@@ -64,6 +64,7 @@ def serve(
         from ringkv.plan.check_options import check_options
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
+        from ringkv.residency.catalogue import with_usual_weights
         from ringkv.residency.locate import located
         from ringkv.server.main import RunOptions, WantedModel, run
         from ringkv.server.options import LoadOptions
@@ -73,7 +74,10 @@ def serve(
         check_options(adapted)
         models = [located(name) for name in model]  # before any of them is downloaded
         folders = [download(progress) for download in models]
-        wanted = [Wanted(folder, load_config(folder), adapted) for folder in folders]
+        wanted = [
+            Wanted(folder, load_config(folder), with_usual_weights(name, adapted))
+            for name, folder in zip(model, folders, strict=True)
+        ]
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)
