@@ -51,10 +51,10 @@ KINDS: Mapping[str, Sequence[tuple[str, Body]]] = {
     "answers": [(COMPLETIONS, {"prompt": "a", "max_tokens": 32, "n": 128, "best_of": 128, "logprobs": 20})],
     "prompts": [(COMPLETIONS, {"prompt": [[1000 + n] * 100 for n in range(600)], "max_tokens": 1})],
     "text": [("/tokenize", {"prompt": text, "return_token_strs": True}) for text in (WORDS * 30, "a" * 900_000)],
-    "messages": [(CHAT, {"messages": USER * 2500, "max_tokens": 1})],
+    "messages": [(CHAT, {"messages": USER * 1000, "max_tokens": 1})],
     "tools": [
         (CHAT, {"messages": USER, "max_tokens": 8, "tool_choice": "required", "tools": [
-            {"type": "function", "function": {"name": f"f{n}", "parameters": TOOL}} for n in range(128)
+            {"type": "function", "function": {"name": f"f{n}", "parameters": TOOL}} for n in range(16)
         ]}),
     ],
     "schema": [
@@ -77,7 +77,18 @@ def main() -> None:
     parser = command_line(__doc__, model="smollm2", graphs="compiled")
     parser.add_argument("--kinds", type=names_of(kinds, "kind"), default=kinds)
     args = parser.parse_args()
-    flags = ("--slots", 4, "--max-prompt", LONGEST, "--max-step", f"{1e3 * MAX_STEP_S:.0f}", "--graphs", args.graphs)
+    flags = (
+        "--slots",
+        4,
+        "--max-prompt",
+        LONGEST,
+        "--prefix-store",
+        0,
+        "--max-step",
+        f"{1e3 * MAX_STEP_S:.0f}",
+        "--graphs",
+        args.graphs,
+    )
     with serving("--model", args.model, *flags) as server:
         figures = asyncio.run(_measure(server.pid, server.port, args.kinds))
     keep("limits_of_requests", {"model": args.model, "graphs": args.graphs}, figures, _table(figures))

@@ -15,7 +15,7 @@ class Pace:
         self._costs = Costs()
         self.work = Work()
         self._passes = 0  # with prompts so far
-        self._most_rows = self._most_scored = limits.unit  # of prompts in one of them
+        self._most_rows, self._most_scored = limits.unit, limits.unit // 2  # of prompts in one of them
 
     def sampled(self, seconds: float | None) -> None:
         """Begin anew after a sampling. seconds: that the work took; None if that is not known."""
