@@ -2,6 +2,7 @@
 
 import re
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -85,6 +86,23 @@ def test_a_template_that_makes_too_much_text_is_stopped(source: str) -> None:
 )
 def test_one_operation_that_would_take_all_memory_is_refused(source: str, reason: str) -> None:
     assert re.search(reason, stopped(source))
+
+
+WRITTEN = (
+    *("'%s' % ns.x", "'{}'.format(ns.x)", "ns", "ns.x | upper", "ns.x | sort | first", "'a' | replace('b', ns.x)"),
+    *("''.join(ns.x | select)", "raise_exception(ns.x)"),
+)
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_list_that_names_a_long_text_many_times_is_not_written(written: str) -> None:
+    source = "{% set ns = namespace(x=['a' * 99999]) %}{% for i in range(9) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+    tracemalloc.start()
+    try:
+        assert "characters" in stopped(source + "{{ (" + written + ") ~ '' }}")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_variables_of_a_request_cannot_do_it_either() -> None:

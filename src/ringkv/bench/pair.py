@@ -45,7 +45,11 @@ def plan_pair(
     Raises InvalidRequest for an invalid workload, DoesNotFit if one engine or both together do not fit.
     """
     refuse_baseline(options)
-    _check(model, workload)
+    if workload.prompt_tokens + workload.output_tokens > model.context:
+        raise InvalidRequest(
+            f"{workload.prompt_tokens:,} prompt and {workload.output_tokens:,} output tokens are over the model's "
+            f"context of {model.context:,}; lower them"
+        )
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
     made = EnginePair(*(resolve(folder, model, chosen, memory, device) for chosen in (full, options)))
@@ -67,12 +71,3 @@ def refuse_baseline(options: Options) -> None:
         raise InvalidRequest("--kv-policy full is the baseline of the comparison; choose another", "kv_policy")
     if options.kv_policy == AUTO:
         raise InvalidRequest("--kv-policy auto may be full, the baseline of the comparison; name one", "kv_policy")
-
-
-def _check(model: ModelConfig, workload: Workload) -> None:
-    length = workload.prompt_tokens + workload.output_tokens
-    if length > model.context:
-        raise InvalidRequest(
-            f"{workload.prompt_tokens:,} prompt and {workload.output_tokens:,} output tokens are over the model's "
-            f"context of {model.context:,}; lower them"
-        )

@@ -4,6 +4,7 @@ A command measures a model on windows: the first tokens of a text in equal parts
 """
 
 from collections.abc import Callable
+from itertools import accumulate, takewhile
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -26,13 +27,10 @@ def whole_manual() -> str:
 
 def manual(tokens: int, count: Callable[[str], int]) -> str:
     """Return whole paragraphs of the manual, at most `tokens` as counted by `count`."""
-    taken: list[str] = []
-    for paragraph in whole_manual().split("\n\n"):
-        tokens -= count(paragraph + "\n\n")
-        if tokens < 0:
-            break
-        taken.append(paragraph)
-    return "\n\n".join(taken)
+    paragraphs = whole_manual().split("\n\n")
+    totals = accumulate(count(paragraph + "\n\n") for paragraph in paragraphs)
+    fitting = takewhile(lambda each: each[0] <= tokens, zip(totals, paragraphs, strict=False))
+    return "\n\n".join(paragraph for _, paragraph in fitting)
 
 
 def read_windows(folder: Path, text: Path | None, limit: int, size: int) -> list[list[int]]:

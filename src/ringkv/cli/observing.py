@@ -18,7 +18,7 @@ from ringkv.base.log_lines import LogFormat, json_line
 from ringkv.cli.config_file import use_config
 from ringkv.cli.options import SWITCH, option
 from ringkv.cli.output import WIDE, print_stderr, print_while_read
-from ringkv.llm.show_progress import ProgressDisplay, ProgressLines, show_progress
+from ringkv.llm.show_progress import ProgressDisplay, show_progress
 
 if TYPE_CHECKING:
     from ringkv.server.watch.tracing import Telemetry
@@ -77,7 +77,9 @@ class ObservingOptions:
 
     def progress(self) -> AbstractContextManager[ProgressDisplay]:
         """Return a context that gives a display of progress: a bar or lines on stderr, or log lines."""
-        return _logged_progress() if self.is_json else show_progress()
+        if not self.is_json:
+            return show_progress()
+        return show_progress(Console(file=_LogFile(), width=WIDE, force_terminal=False, markup=False, highlight=False))
 
     @property
     def show(self) -> Callable[[str], None]:
@@ -103,15 +105,6 @@ class ObservingOptions:
             endpoint = None
         with tracer_of(endpoint) as tracer:
             yield Telemetry(DESCRIBE[cast("LogFormat", self.log_format)], tracer)
-
-
-@contextmanager
-def _logged_progress() -> Iterator[ProgressDisplay]:
-    display = ProgressLines(Console(file=_LogFile(), width=WIDE, markup=False, highlight=False))
-    try:
-        yield display
-    finally:
-        display.stop()
 
 
 class _LogFile(io.StringIO):

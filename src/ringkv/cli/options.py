@@ -1,6 +1,7 @@
 """Flags that several commands share. Each is declared once, and a command takes a group of them (`spread.Flags`)."""
 
 import re
+from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -37,7 +38,9 @@ def token_count(value: str | int) -> int:
         raise typer.BadParameter("give a whole number, such as 7000 or 32k (which is 32,768)") from error
 
 
-def option(panel: str, flag: str, metavar: str | None, help: str, show_default: bool = False, **more: Any) -> Any:
+def option(
+    panel: str | None, flag: str, metavar: str | None, help: str, show_default: bool = False, **more: Any
+) -> Any:
     """Return the typer option. A default is shown only on request: most helps say it in words.
 
     flag: one name, or several with commas between.
@@ -47,11 +50,14 @@ def option(panel: str, flag: str, metavar: str | None, help: str, show_default: 
     )
 
 
+unpanelled = partial(option, None, show_default=True)
+"""For options of a single command."""
+
 ModelName = Annotated[str, option(MODEL, "--model,-m", "NAME", f"{WHAT_A_MODEL_IS}.", show_default=True)]
 ModelNames = Annotated[
     list[str], option(MODEL, "--model,-m", "NAME", f"{WHAT_A_MODEL_IS}; repeatable.", show_default=True)
 ]
-AsJson = Annotated[bool, typer.Option("--json", metavar=SWITCH, help="Print one JSON value on stdout, for programs.")]
+AsJson = Annotated[bool, unpanelled("--json", SWITCH, "Print one JSON value on stdout, for programs.")]
 
 
 def setting(name: str, panel: str = CACHE) -> Any:

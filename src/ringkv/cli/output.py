@@ -86,8 +86,4 @@ def toned(text: str, tone: str) -> Text:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return str(value) if isinstance(value, Path) else dataclasses.asdict(value)

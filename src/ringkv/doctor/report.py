@@ -127,7 +127,8 @@ def _cache(path: Path) -> Cache:
     set_by = next((name for name in ("RINGKV_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "default")
     entries = sorted(path.iterdir()) if path.is_dir() else []
     folders = tuple(Folder(entry.name, size_of(entry)) for entry in entries)
-    return Cache(str(path), set_by, folders, psutil.disk_usage(str(_nearest(path))).free)
+    nearest = next(folder for folder in (path, *path.parents) if folder.is_dir())
+    return Cache(str(path), set_by, folders, psutil.disk_usage(str(nearest)).free)
 
 
 def size_of(entry: Path) -> int:
@@ -138,11 +139,6 @@ def size_of(entry: Path) -> int:
             with suppress(OSError):
                 size += file.lstat().st_size if file.is_file() else 0
     return size
-
-
-def _nearest(path: Path) -> Path:
-    """Return the path, or its closest parent that exists."""
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def _toolchain() -> Toolchain | None:

@@ -29,7 +29,7 @@ class Verified:
 
 def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
     """Compute the digests of everything in the cache that has known ones. Reads all of its bytes."""
-    items = [*_downloads(cache), *_sealed(cache)]
+    items = list(_with_digests(cache))
     total, done, verified = sum(size_of(path) for path, _ in items), 0, []
     for path, sha256 in items:
         progress(done, total, f"verifying {path.parent.name}")
@@ -40,15 +40,16 @@ def verify(cache: Path, progress: Progress = silent) -> tuple[Verified, ...]:
     return tuple(verified)
 
 
-def _downloads(cache: Path) -> Iterator[tuple[Path, str | None]]:
-    """Return the catalogue's models that are here, with their digests."""
-    paths = ((pulled_path(model), model.sha256) for model in catalogue().values())
-    return ((path, sha256) for path, sha256 in paths if path.is_file() and path.is_relative_to(cache))
-
-
-def _sealed(cache: Path) -> Iterator[tuple[Path, str | None]]:
-    folders = (seal.parent for name in SEALED for seal in sorted((cache / name).glob(f"*/{SEAL}")))
-    return ((folder, None) for folder in folders if folder.suffix != UNFINISHED)
+def _with_digests(cache: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield the catalogue's models that are here, with their digests, and the sealed folders, which have their own."""
+    for model in catalogue().values():
+        path = pulled_path(model)
+        if path.is_file() and path.is_relative_to(cache):
+            yield path, model.sha256
+    for name in SEALED:
+        for seal in sorted((cache / name).glob(f"*/{SEAL}")):
+            if seal.parent.suffix != UNFINISHED:
+                yield seal.parent, None
 
 
 def _fault(path: Path, sha256: str) -> str | None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Event, Lock, Thread
-from typing import NamedTuple
 
 from ringkv.base.errors import RingKVError
 from ringkv.handoff.address import Address
@@ -24,35 +23,25 @@ CONNECTIONS = 64  # at most, those without a handshake included
 _numbers = count()
 
 
-class Prefilled(NamedTuple):
-    """A prefix that waits in its slot until the link is free."""
-
-    transfer: Transfer
-    slot: int
-
-
 @dataclass(eq=False)
 class DecodePeer:
-    """A decode worker as the prefill worker sees it, and the prompts that it has requested.
+    """A decode worker as the prefill worker sees it.
 
-    name: in messages. sending: the transfer whose prefix is on the way; a link carries a single prefix at a time.
-    since: when it was sent, in seconds of the worker's clock.
+    name: in messages. prefilled: prefixes that wait until the link is free, and their slots. sending: the transfer
+    whose prefix is on the way; a link carries a single prefix at a time. since: when it was sent, in seconds of the
+    worker's clock.
     """
 
     link: Link
     name: str
     index: int = field(default_factory=lambda: next(_numbers))
-    transfers: dict[int, Transfer] = field(default_factory=dict)  # that have had no reply, by number
-    prefilled: deque[Prefilled] = field(default_factory=deque)
+    prefilled: deque[tuple[Transfer, int]] = field(default_factory=deque)
     sending: Transfer | None = None
     since: float = 0.0
 
     def request_id(self, number: int) -> str:
         """Return the id of a request in this worker's loop. Other decode workers may use the same numbers."""
         return f"{self.index}:{number}"
-
-
-Deliver = Callable[[DecodePeer, object], None]
 
 
 class Listener:
@@ -69,9 +58,10 @@ class Listener:
         self._closing = Event()
         self.address = Address(*self._socket.getsockname()[:2])
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, deliver: Callable[[DecodePeer, object], None]) -> None:
         """Accept from now on. deliver: takes a peer's messages, in its thread; None is the last one of each."""
-        Thread(target=self._accept, args=(deliver,), name="decode-listener", daemon=True).start()
+        self._deliver = deliver
+        Thread(target=self._accept, name="decode-listener", daemon=True).start()
 
     def close(self) -> None:
         """Accept no more, and end all links."""
@@ -83,7 +73,7 @@ class Listener:
             for peer in self._peers:
                 peer.link.shut()
 
-    def _accept(self, deliver: Deliver) -> None:
+    def _accept(self) -> None:
         while not self._closing.is_set():
             try:
                 end, where = self._socket.accept()
@@ -95,13 +85,11 @@ class Listener:
                 self._open += has_room
             if has_room:
                 who = f"a peer at {Address(*where[:2])}"
-                Thread(
-                    target=self._serve, args=(end, str(where[0]), who, deliver), name="decode-peer", daemon=True
-                ).start()
+                Thread(target=self._serve, args=(end, str(where[0]), who), name="decode-peer", daemon=True).start()
             else:
                 end.close()
 
-    def _serve(self, end: socket.socket, host: str, who: str, deliver: Deliver) -> None:
+    def _serve(self, end: socket.socket, host: str, who: str) -> None:
         try:
             peer = DecodePeer(accepted(end, self._secret, self._identity, who), who)
         except OtherConfiguration as error:
@@ -109,7 +97,7 @@ class Listener:
         except (RingKVError, OSError) as error:
             log.warning("%s", error)
         else:
-            self._receive(peer, deliver)
+            self._receive(peer)
         finally:
             with self._lock:
                 self._open -= 1
@@ -122,18 +110,18 @@ class Listener:
         if is_new:
             log.warning("%s", error)
 
-    def _receive(self, peer: DecodePeer, deliver: Deliver) -> None:
+    def _receive(self, peer: DecodePeer) -> None:
         with self._lock:
             self._peers.add(peer)
         log.warning("%s is connected", peer.name)
         try:
             while True:
-                deliver(peer, peer.link.receive())
+                self._deliver(peer, peer.link.receive())
         except LinkClosed:
             log.warning("%s has left; its requests are dropped", peer.name)
         except InvalidMessage as error:
             log.warning("%s sent what is no valid message (%s); its requests are dropped", peer.name, error)
         with self._lock:
             self._peers.discard(peer)
-        deliver(peer, None)
+        self._deliver(peer, None)
         peer.link.close()

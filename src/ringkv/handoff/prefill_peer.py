@@ -64,11 +64,6 @@ class PrefillPeer:
         self._thread.start()
 
     @property
-    def is_connected(self) -> bool:
-        with self._lock:
-            return self._link is not None
-
-    @property
     def load(self) -> int | None:
         """Prompt tokens that are requested and have not arrived; None if it is not connected."""
         with self._lock:
@@ -95,11 +90,6 @@ class PrefillPeer:
             before = transfer.state
             if transfer.drop() and before is State.RESERVED and self._link:
                 self._link.send(Drop(transfer.number))
-
-    def insert(self, transfer: Transfer) -> None:
-        """Note that a prefix that has arrived is inserted now."""
-        with self._lock:
-            transfer.to(State.INSERTED)
 
     def close(self) -> None:
         self._closing.set()

@@ -13,7 +13,7 @@ from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.prefill_peer import News, PrefillPeer
 from ringkv.handoff.shape import PrefixShape
-from ringkv.handoff.states import Transfer
+from ringkv.handoff.states import State, Transfer
 
 
 class PrefillPeers:
@@ -30,7 +30,7 @@ class PrefillPeers:
 
     @property
     def connected(self) -> int:
-        return sum(peer.is_connected for peer in self._peers)
+        return sum(peer.load is not None for peer in self._peers)
 
     @property
     def has_news(self) -> bool:
@@ -59,8 +59,8 @@ class PrefillPeers:
 
     def insert(self, request_id: str) -> None:
         """Note that the prefix of a request is inserted now."""
-        peer, transfer = self._asked.pop(request_id)
-        peer.insert(transfer)
+        _, transfer = self._asked.pop(request_id)
+        transfer.to(State.INSERTED)
 
     def is_asked(self, transfer: Transfer | None) -> bool:
         """Whether a request still waits for this transfer."""

@@ -16,7 +16,7 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import RingKVError
 from ringkv.base.events import Event, Failed, Scored
 from ringkv.base.failure import Failure, failure_of
-from ringkv.handoff.listener import DecodePeer, Prefilled
+from ringkv.handoff.listener import DecodePeer
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.states import State, Transfer
 from ringkv.scheduler.loop import Loop
@@ -34,7 +34,6 @@ class PrefillWorker:
         self._now = clock
         self._inbox: SimpleQueue[tuple[DecodePeer, object] | None] = SimpleQueue()
         self._asked: dict[str, tuple[DecodePeer, Transfer]] = {}  # by request id in the loop
-        self._peers: set[DecodePeer] = set()
         self._ends = False
 
     def deliver(self, peer: DecodePeer, message: object) -> None:
@@ -76,13 +75,12 @@ class PrefillWorker:
         match message:
             case None:  # the peer is lost
                 peer.sending = None
-                for transfer in list(peer.transfers.values()):
+                for transfer in [transfer for other, transfer in self._asked.values() if other is peer]:
                     self._end(peer, transfer)
-                self._peers.discard(peer)
-            case Ask(number) if number not in peer.transfers:
+            case Ask(number) if peer.request_id(number) not in self._asked:
                 self._ask(peer, message)
             case Drop(number):
-                dropped = peer.transfers.get(number)
+                _, dropped = self._asked.get(peer.request_id(number), (peer, None))
                 # A prefix that is sent will be acknowledged.
                 if dropped is not None and dropped.state is State.RESERVED:
                     self._end(peer, dropped)
@@ -96,26 +94,23 @@ class PrefillWorker:
 
     def _ask(self, peer: DecodePeer, ask: Ask) -> None:
         transfer, request_id = Transfer(ask.number, ask.request), peer.request_id(ask.number)
-        peer.transfers[ask.number] = transfer
-        self._peers.add(peer)
         self._asked[request_id] = peer, transfer
         # Its timeout ends it at the decode worker, which then drops it.
         self._report(self._loop.submit(replace(ask.request, id=request_id, timeout=None)))
 
     def _end(self, peer: DecodePeer, transfer: Transfer) -> None:
         transfer.drop()
-        peer.prefilled = deque(waiting for waiting in peer.prefilled if waiting.transfer is not transfer)
+        peer.prefilled = deque(waiting for waiting in peer.prefilled if waiting[0] is not transfer)
         self._forget(peer, transfer)
 
     def _forget(self, peer: DecodePeer, transfer: Transfer) -> None:
-        del peer.transfers[transfer.number]
         request_id = peer.request_id(transfer.number)
-        if self._asked.pop(request_id, None):
-            self._loop.cancel(request_id)
+        del self._asked[request_id]
+        self._loop.cancel(request_id)
 
     def _prefilled(self, request_id: str, slot: int) -> None:
         peer, transfer = self._asked[request_id]
-        peer.prefilled.append(Prefilled(transfer, slot))
+        peer.prefilled.append((transfer, slot))
 
     def _report(self, events: list[Event]) -> None:
         for event in events:
@@ -124,13 +119,13 @@ class PrefillWorker:
                     peer, transfer = self._asked[request_id]
                     peer.link.send(PromptScored(transfer.number, logprobs))
                 case Failed(request_id, kind, text, param):
-                    peer, transfer = self._asked.pop(request_id)
+                    peer, transfer = self._asked[request_id]
                     self._end(peer, transfer)
                     peer.link.send(PromptFailed(transfer.number, Failure(kind, text, param)))
 
     def _send(self) -> None:
         """Send each peer the next prefix, if none is on the way to it. End the link if it does not acknowledge it."""
-        for peer in self._peers:
+        for peer in {peer for peer, _ in self._asked.values()}:
             if peer.prefilled and peer.sending is None:
                 self._export(peer, *peer.prefilled.popleft())
             if peer.sending and self._now() - peer.since > ACKNOWLEDGED_WITHIN:

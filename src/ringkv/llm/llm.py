@@ -45,6 +45,7 @@ from ringkv.weights.read_ahead import read_ahead
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
@@ -155,8 +156,8 @@ class LLM:
 
         The system message is protected from eviction if the budget allows, unless `kv` sets `protect`.
         """
-        tokens = self.encode_chat(messages)
-        return self.generate([tokens], sampling, kv=self._protect_system_message(messages, len(tokens), kv))[0]
+        tokens, kv = self._chat(messages, kv)
+        return self.generate([tokens], sampling, kv=kv)[0]
 
     @sampling_hint
     def stream(
@@ -179,10 +180,8 @@ class LLM:
         kv: KVChoice | None = None,
         on_prefill: OnPrefill | None = None,
     ) -> Stream:
-        tokens = self.encode_chat(messages)  # first, because it rejects a prompt that is too long
-        return self.stream(
-            tokens, sampling, kv=self._protect_system_message(messages, len(tokens), kv), on_prefill=on_prefill
-        )
+        tokens, kv = self._chat(messages, kv)
+        return self.stream(tokens, sampling, kv=kv, on_prefill=on_prefill)
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return a conversation's token ids. Raises InvalidRequest if the model has no chat template."""
@@ -190,21 +189,25 @@ class LLM:
         self.tokenizer.check_length(prompt.text, self.limits.longest_prompt, "messages")
         return self.tokenizer.encode_prompt(prompt)
 
-    def _protect_system_message(self, messages: Sequence[ChatMessage], prompt: int, kv: KVChoice | None) -> KVChoice:
-        kv = _choice(kv)
-        template = ChatTemplate.from_directory(self.config.model_dir)
-        system = template.system_tokens(messages, self.tokenizer)
-        return protect_system_message(kv or self._engine.default_kv, system, self.limits.kept_of(prompt))
+    def _chat(self, messages: Sequence[ChatMessage], kv: KVChoice | None) -> tuple[list[int], KVChoice]:
+        """Return a conversation's token ids, and a choice that protects its system message."""
+        kv = _checked(kv, KVChoice, "kv", "KVChoice(budget=64)") or self._engine.default_kv
+        tokens = self.encode_chat(messages)  # first, because it rejects a prompt that is too long
+        system = ChatTemplate.from_directory(self.config.model_dir).system_tokens(messages, self.tokenizer)
+        return tokens, protect_system_message(kv, system, self.limits.kept_of(len(tokens)))
 
-    def _encode(self, prompt: TextOrTokens) -> list[int]:
-        if not isinstance(prompt, str):
-            return _token_ids(prompt)
-        self.tokenizer.check_length(prompt, self.limits.longest_prompt)
-        return self.tokenizer.encode(prompt)
+    def _encode(self, prompt: object) -> list[int]:
+        if isinstance(prompt, str):
+            self.tokenizer.check_length(prompt, self.limits.longest_prompt)
+            return self.tokenizer.encode(prompt)
+        if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
+            return list(prompt)
+        raise InvalidRequest("a prompt is a text or a list of token ids; give several as a list of those", "prompt")
 
     def _answer(self, tokens: list[int], sampling: SamplingParams | None, kv: KVChoice | None) -> OpenAnswer:
-        sampling = _sampling(sampling)
-        request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, _choice(kv), self.tokenizer.eos_ids)
+        sampling = _checked(sampling, SamplingParams, "sampling", "SamplingParams(max_tokens=64)") or SamplingParams()
+        kv = _checked(kv, KVChoice, "kv", "KVChoice(budget=64)")
+        request = Request(f"llm-{next(self._ids)}", tuple(tokens), sampling, kv, self.tokenizer.eos_ids)
         return OpenAnswer(
             request, AnswerStream(self.tokenizer.detokenizer(continues=True), sampling.stop, sampling.min_tokens)
         )
@@ -218,21 +221,7 @@ def _options(choices: Mapping[str, Any]) -> Options:
     return replace(Options(slots=SLOTS), **choices)
 
 
-def _sampling(given: object) -> SamplingParams:
-    if given is None:
-        return SamplingParams()
-    if isinstance(given, SamplingParams):
+def _checked(given: object, kind: type[T], name: str, example: str) -> T | None:
+    if given is None or isinstance(given, kind):
         return given
-    raise InvalidRequest(f"sampling is of type {type(given).__name__}; give SamplingParams(max_tokens=64)", "sampling")
-
-
-def _choice(given: object) -> KVChoice | None:
-    if given is None or isinstance(given, KVChoice):
-        return given
-    raise InvalidRequest(f"kv is of type {type(given).__name__}; give KVChoice(budget=64)", "kv")
-
-
-def _token_ids(prompt: object) -> list[int]:
-    if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
-        return list(prompt)
-    raise InvalidRequest("a prompt is a text or a list of token ids; give several as a list of those", "prompt")
+    raise InvalidRequest(f"{name} is of type {type(given).__name__}; give {example}", name)

@@ -1,7 +1,6 @@
 """OpenAnswer: collects one request's events into text and a Result."""
 
 from collections import deque
-from dataclasses import replace
 
 from ringkv.base.events import Event, Failed, Finished, Scored, Token, TokenLogprob, Usage
 from ringkv.base.failure import Failure, revive
@@ -55,25 +54,23 @@ class OpenAnswer:
                 self._prompt_logprobs += event.logprobs
             case Token():
                 if not self.stopped:
-                    self._unread.append(replace(self._token(event), usage=usage))
+                    self._unread.append(StreamPiece(self._text_of(event), event.token, usage=usage))
             case Finished():
-                self._unread.append(replace(self._finish(event), usage=event.usage))
+                rest = content_of(self._stream.finish())
+                self.result = self._result(self._text + rest, event)
+                self._unread.append(StreamPiece(rest, result=self.result, usage=event.usage))
 
-    def _token(self, event: Token) -> StreamPiece:
+    def _text_of(self, event: Token) -> str:
         self._tokens.append(event.token)
         if event.logprob is not None:
             self._logprobs.append(event.logprob)
         ends = self.request.ends_at(event.token, len(self._tokens))
-        return self._show("" if ends else content_of(self._stream.push(event.token)), event.token)
-
-    def _finish(self, event: Finished) -> StreamPiece:
-        """Build the result. After a stop string the engine reports "abort", because we cancelled; the result "stop"."""
-        reason = "stop" if self.stopped else event.reason
-        last = self._show(content_of(self._stream.finish()))
-        scored = tuple(self._logprobs), tuple(self._prompt_logprobs)
-        self.result = Result(self._text, tuple(self._tokens), reason, event.usage, *scored)
-        return StreamPiece(last.text, result=self.result)
-
-    def _show(self, text: str, token: int | None = None) -> StreamPiece:
+        text = "" if ends else content_of(self._stream.push(event.token))
         self._text += text
-        return StreamPiece(text, token)
+        return text
+
+    def _result(self, text: str, event: Finished) -> Result:
+        """After a stop string the engine reports "abort", because we cancelled; the result is "stop"."""
+        reason = "stop" if self.stopped else event.reason
+        scored = tuple(self._logprobs), tuple(self._prompt_logprobs)
+        return Result(text, tuple(self._tokens), reason, event.usage, *scored)

@@ -27,8 +27,8 @@ class OpenAnswers:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._lock = RLock()  # held while the loop runs; garbage collection may come back in the same thread
-        self._open: dict[str, OpenAnswer] = {}  # by request id, until the last event or until its reader closes it
-        self._ready: dict[str, Ready] = {}  # by request id, its reader's answers that got events
+        # By request id, with its reader's answers that got events; until the last event or until its reader closes it.
+        self._open: dict[str, tuple[OpenAnswer, Ready]] = {}
         self._abandoned: list[str] = []  # request ids to cancel
         self._is_busy = False
 
@@ -41,7 +41,7 @@ class OpenAnswers:
         try:
             for answer in answers:
                 with self._lock:
-                    self._open[answer.request.id], self._ready[answer.request.id] = answer, ready
+                    self._open[answer.request.id] = answer, ready
                     self._run(partial(self._loop.submit, answer.request))
                 yield from answer.read()
             while unread:
@@ -81,16 +81,14 @@ class OpenAnswers:
     def _take(self, event: Event) -> OpenAnswer | None:
         """Give an event to its answer, and return the answer; None if it is not open."""
         name = event.request_id
-        if (answer := self._open.get(name)) is not None:
-            answer.take(event, self._loop.scheduler.usage(name))
-            self._ready[name][name] = answer
-            if answer.is_over:
-                self._close(name)
+        if name not in self._open:
+            return None
+        answer, ready = self._open[name]
+        answer.take(event, self._loop.scheduler.usage(name))
+        ready[name] = answer
+        if answer.is_over:
+            del self._open[name]
         return answer
-
-    def _close(self, name: str) -> bool:
-        """Return whether the answer was open."""
-        return self._open.pop(name, None) is not None and self._ready.pop(name, None) is not None
 
     def _deliver(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -101,7 +99,7 @@ class OpenAnswers:
     def _abandon(self, answers: Sequence[OpenAnswer]) -> None:
         """Cancel what is unfinished, after the running call: garbage collection may close a generator during one."""
         with self._lock:
-            self._abandoned += [answer.request.id for answer in answers if self._close(answer.request.id)]
+            self._abandoned += [each.request.id for each in answers if self._open.pop(each.request.id, None)]
             if not self._is_busy:
                 self._run(lambda: [])
 

@@ -25,9 +25,9 @@ class ProgressDisplay(Protocol):
 
 
 @contextmanager
-def show_progress() -> Iterator[ProgressDisplay]:
-    """Give a display that reports progress on stderr; it stops at the end of the block."""
-    console = Console(stderr=True, markup=False, highlight=False)
+def show_progress(console: Console | None = None) -> Iterator[ProgressDisplay]:
+    """Give a display that reports progress, on stderr by default; it stops at the end of the block."""
+    console = console or Console(stderr=True, markup=False, highlight=False)
     display: ProgressDisplay = ProgressBar(console) if console.is_terminal else ProgressLines(console)
     try:
         yield display

@@ -15,11 +15,9 @@ def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         on_wait()
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()

@@ -10,7 +10,6 @@ on a failing disk.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -91,9 +90,6 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
             if STAMP not in path.name:
-                stamps[path.name] = _of(path.stat())
+                status = path.stat()
+                stamps[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return stamps
-
-
-def _of(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]

@@ -63,21 +63,19 @@ def main(parent: int, command: Sequence[str]) -> int:
 
 
 def _status(program: "subprocess.Popen[bytes]", parent: int) -> int | None:
-    """Wait for the program and return its status, negative if a signal ended it. Kills it if our parent has ended."""
+    """Wait for the program and return its status, negative if a signal ended it.
+
+    Kills it, with its group, if we are interrupted, and if our parent has ended; then there is no status.
+    """
     try:
         while os.getppid() == parent:
             with suppress(subprocess.TimeoutExpired):
                 return program.wait(INTERVAL)
-    except Interrupted:
-        _kill_group(program)
-        raise
-    _kill_group(program)
-    return None
-
-
-def _kill_group(program: "subprocess.Popen[bytes]") -> None:
-    with suppress(ProcessLookupError):  # it has just ended
-        os.killpg(program.pid, signal.SIGKILL)
+        return None
+    finally:
+        if program.returncode is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(program.pid, signal.SIGKILL)
 
 
 def _raise_on_signals() -> None:

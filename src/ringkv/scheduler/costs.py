@@ -22,8 +22,8 @@ class Work(NamedTuple):
 
     rows: of passes. pairs: of a token and a token before it, that a prompt's attention or a review scores. entries: of
     slots, that decode attention reads. ends: prompts that are compressed and inserted, or compacted, and slots whose
-    review ends. moved: tokens that are copied to or from the staging, or in it. scored: rows of prompts whose next tokens
-    get log-probabilities.
+    review ends. moved: tokens that are copied to or from the staging, or in it. scored: rows of prompts whose next
+    tokens get log-probabilities.
     """
 
     rows: int = 0

@@ -18,7 +18,7 @@ from ringkv.server.api.tokens import tokens_router
 from ringkv.server.api.web_files import web_router
 from ringkv.server.options import DEFAULT_LOAD, LoadOptions
 from ringkv.server.protocol.drain import CountWork, Drain
-from ringkv.server.protocol.errors import add_handlers
+from ringkv.server.protocol.errors import HANDLERS
 from ringkv.server.protocol.guard import OPEN_ACCESS, Access, Guard
 from ringkv.server.run.admission import Admission
 from ringkv.server.run.metrics import Metrics
@@ -61,6 +61,7 @@ def make_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        exception_handlers=HANDLERS,
         lifespan=histories.running,
     )
     app.include_router(info_router(models, metrics, drain))
@@ -69,7 +70,6 @@ def make_app(
     app.include_router(page_data_router(models, histories, drain))
     app.include_router(docs_router(app))
     app.include_router(web_router())
-    add_handlers(app)
     document(app)
     app.add_middleware(Guard, access=access)
     app.add_middleware(CountWork, drain=drain)

@@ -30,10 +30,9 @@ from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.generation_config import sampling_of
 from ringkv.text.tokenizer import Tokenizer
 from ringkv.worker.client import GRACE, EngineClient
-from ringkv.worker.process import BUILDER
+from ringkv.worker.process import BUILDER, STOPPING
 from ringkv.worker.supervisor import RestartPolicy, Supervisor
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DRAIN_SECONDS = 30.0
 FLUSH = 5  # seconds to send the rest of aborted answers
 FLUSH_AT_ONCE = 1  # the same after a second signal
@@ -111,16 +110,14 @@ async def _serve(
     startup = asyncio.current_task()
     assert startup is not None
     _on_signals(startup.cancel)
-    engines, drain, grace = list[Supervisor](), Drain(), GRACE
+    engines, loaded, drain, grace = list[Supervisor](), list[LoadedModel](), Drain(), GRACE
     try:
-        for model in models:  # one after the other: a start needs all cores, and memory that it frees when it is done
+        # One after the other: a start needs all cores, and memory that it frees when it is done.
+        for model, (tokenizer, template, sampling) in zip(models, texts, strict=True):
             start = partial(EngineClient.start, model.config, builder=options.builder)
             client = await start(on_progress=on_progress)
             engines.append(Supervisor(client, start, options.restart, f"the engine of {model.names[0]}"))
-        loaded = [
-            LoadedModel(engine, tokenizer, template, model.names, model.config.kv_why, sampling)
-            for engine, (tokenizer, template, sampling), model in zip(engines, texts, models, strict=True)
-        ]
+            loaded.append(LoadedModel(engines[-1], tokenizer, template, model.names, model.config.kv_why, sampling))
         longest = max(engine.limits.longest_prompt for engine in engines)
         edge, address = options.edge, listener.getsockname()
         access = edge.access(str(address[0]), longest)
@@ -175,7 +172,7 @@ def _settings(app: Callable[..., object], edge: EdgeOptions) -> uvicorn.Config:
 
 def _on_signals(act: Callable[[signal.Signals], object]) -> None:
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
+    for number in STOPPING:
         loop.add_signal_handler(number, act, number)
 
 

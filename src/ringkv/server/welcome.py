@@ -10,6 +10,7 @@ from ringkv.base.cache_spec import IN_HOST_MEMORY
 from ringkv.base.engine import Limits
 from ringkv.base.kv import KVChoice
 from ringkv.base.page_counts import PageCounts
+from ringkv.handoff.address import Address
 from ringkv.plan.units import show_bytes
 from ringkv.server.run.serving import LoadedModel
 from ringkv.text.answers.tools import format_of
@@ -22,12 +23,12 @@ def welcome(
 
     address: of the listening socket. with_key: the server asks for an API key.
     """
-    root = f"{scheme}://{show_host(str(address[0]))}:{address[1]}"
+    root = f"{scheme}://{Address(str(address[0]), address[1])}"
     url = f"{root}/v1"
     first = models[0]
     return "\n".join(
         (
-            *(line for model in models for line in _served_at(model, url)),
+            *(_served_at(model, url) for model in models),
             f"page: open {root}/ in a browser",
             "stop: Ctrl-C",
             f"try: {curl(url, first.names[0], first.template is not None, with_key)}",
@@ -35,23 +36,23 @@ def welcome(
     )
 
 
-def _served_at(model: LoadedModel, url: str) -> tuple[str, ...]:
+def _served_at(model: LoadedModel, url: str) -> str:
     kv, limits = model.engine.default_kv, model.engine.limits
-    return (
+    lines = [
         f"{model.names[0]} is served at {url}",
         f"cache: {show_cache(limits)}",
         f"policy: {kv.policy}, {_budget(kv, limits)}{f' (auto: {model.kv_why})' if model.kv_why else ''}",
         f"sampler: {show_bytes(limits.sampler_bytes)} besides the cache, for logits and penalties",
-        *_tier(limits),
-        *_tools(model),
-        *_workspace(limits.prefill_workspace),
-    )
-
-
-def _tools(model: LoadedModel) -> tuple[str, ...]:
-    """Return a line if requests with tools are refused."""
-    is_read = model.template is None or format_of(model.template.source) is not None
-    return () if is_read else ("tools: refused, because ringkv does not read this model's format of calls",)
+    ]
+    if limits.tier_bytes:
+        lines.append(_tier(limits))
+    if model.template and format_of(model.template.source) is None:
+        lines.append("tools: refused, because ringkv does not read this model's format of calls")
+    if size := limits.prefill_workspace:
+        lines.append(
+            f"workspace: prompts over {size:,} tokens are compressed while prefilled, to {size:,} entries at most"
+        )
+    return "\n".join(lines)
 
 
 def _budget(kv: KVChoice, limits: Limits) -> str:
@@ -62,23 +63,12 @@ def _budget(kv: KVChoice, limits: Limits) -> str:
     return f"budget {budget:,}: a step reads {min(read, limits.capacity):,} of a slot's {limits.capacity:,} entries"
 
 
-def _tier(limits: Limits) -> tuple[str, ...]:
-    """Return a line if entries are in files, or in the host's memory beside a GPU."""
+def _tier(limits: Limits) -> str:
+    """Return the line about entries that are in files, or in the host's memory beside a GPU."""
     each, ranks = limits.tier_bytes, len(limits.rank_bytes)
     first = f" of the first of {ranks} ranks" if ranks else ""
     where = "host: {} of pinned memory" if limits.tier == IN_HOST_MEMORY else f"files: {{}} on disk in {limits.tier}"
-    line = f"{where.format(show_bytes(limits.slots * each))}{first}, {show_bytes(each)} per slot"
-    return (line,) if each else ()
-
-
-def _workspace(size: int) -> tuple[str, ...]:
-    """Return a line if prompts may be longer than what is staged of them."""
-    line = f"workspace: prompts over {size:,} tokens are compressed while prefilled, to {size:,} entries at most"
-    return (line,) if size else ()
-
-
-def show_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return f"{where.format(show_bytes(limits.slots * each))}{first}, {show_bytes(each)} per slot"
 
 
 def show_cache(limits: Limits) -> str:

@@ -78,6 +78,8 @@ class ChatTemplate:
         """
         if not messages:
             raise InvalidRequest("there are no messages; send at least one", "messages")
+        wanted = (TOOL_USE if tools else DEFAULT, DEFAULT, *self._templates)
+        name = next(name for name in wanted if name in self._templates)  # many models have only the default
         defaults = {**self._special, "documents": None}
         required = {
             "messages": [plain(message, n) for n, message in enumerate(messages)],
@@ -85,7 +87,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return _render(self._for(tools), defaults | dict(variables or {}) | required)
+            return _render(self._templates[name], defaults | dict(variables or {}) | required)
         except TemplateTooExpensive as error:
             raise InvalidRequest(f"the chat template was stopped: {error}", "messages") from error
         except TemplateError as error:
@@ -100,16 +102,13 @@ class ChatTemplate:
         tokenizer: Tokenizer,
         *,
         parse_special: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> PromptText:
         """Return the prompt for `tokenizer.encode_prompt`; the other options are those of `render`.
 
         parse_special: the texts of special tokens in messages, tools and variables become these tokens.
         """
-        given: dict[str, Any] = {"tools": tools, "variables": variables}
-        given["messages"] = [plain(message, n) for n, message in enumerate(messages)]
+        given = {**options, "messages": [plain(message, n) for n, message in enumerate(messages)]}
         if tokenizer not in self._of_tokenizer:
             self._of_tokenizer[tokenizer] = Literals(tokenizer.control_texts(self.source))
         literals = Literals(()) if parse_special else self._of_tokenizer[tokenizer]
@@ -117,7 +116,7 @@ class ChatTemplate:
             marked, mark = literals.mark(given)
         except RecursionError as error:
             raise InvalidRequest("the messages are nested too deeply; flatten them", "messages") from error
-        return literals.read(self.render(**marked, **options), mark)
+        return literals.read(self.render(**marked), mark)
 
     def encode(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> list[int]:
         """Return the prompt's ids; `options` are those of `prompt`.
@@ -127,36 +126,20 @@ class ChatTemplate:
         return tokenizer.encode_prompt(self.prompt(messages, tokenizer, **options))
 
     def system_tokens(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> int:
-        """Return the number of prompt tokens up to the end of the system message; 0 without a system message."""
+        """Return the number of prompt tokens up to the end of the system message; 0 without a system message.
+
+        The prompt is rendered again with other content. The two first differ where the content begins.
+        """
         first = plain(messages[0], 0) if messages else {}
         text = (first.get("content") or "").strip()
         if first.get("role") != SYSTEM or not text:
             return 0
         prompt = self.prompt(messages, tokenizer, **options)
-        start = prompt.text.find(text, self._content_start(prompt.text, first, messages, tokenizer, options))
-        return 0 if start < 0 else len(tokenizer.encode_prompt(prompt.upto(start + len(text))))
-
-    def _content_start(
-        self,
-        rendered: str,
-        first: ChatMessage,
-        messages: Sequence[ChatMessage],
-        tokenizer: Tokenizer,
-        options: Mapping[str, Any],
-    ) -> int:
-        """Return the index in `rendered` at which the first message's content begins.
-
-        The prompt is rendered again with other content; the two first differ there.
-        """
         mark = next(char for char in map(chr, PRIVATE_USE) if char not in first["content"])
-        other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options).text
-        pairs = enumerate(zip(rendered, other, strict=False))
-        return next((place for place, (left, right) in pairs if left != right), len(rendered))
-
-    def _for(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
-        """Return the tool template if there are tools and it exists, else the default, else the first template."""
-        name = TOOL_USE if tools and TOOL_USE in self._templates else DEFAULT
-        return self._templates.get(name) or next(iter(self._templates.values()))
+        other = self.prompt([{**first, "content": mark}, *messages[1:]], tokenizer, **options)
+        pairs = enumerate(zip(prompt.text, other.text, strict=False))
+        start = prompt.text.find(text, next((place for place, (a, b) in pairs if a != b), len(prompt.text)))
+        return 0 if start < 0 else len(tokenizer.encode_prompt(prompt.upto(start + len(text))))
 
 
 def _render(template: Template, variables: Mapping[str, Any]) -> str:

@@ -71,8 +71,7 @@ def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         )
     with refused(f"the tokenizer in {vocabulary.name} is broken"):
         inner = BUILDERS[vocabulary.model](vocabulary)
-    begin = vocabulary.role("bos") if vocabulary.adds("bos") else None
-    end = vocabulary.role("eos") if vocabulary.adds("eos") else None
+    begin, end = (vocabulary.role(role) if vocabulary.adds(role) else None for role in ("bos", "eos"))
     if begin or end:
         inner.post_processor = surround(inner, begin, end)
     return inner

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ringkv.text.render_budget import OBJECT, TemplateTooExpensive
+from ringkv.text.render_budget import OBJECT, TemplateTooExpensive, current_budget
 
 LARGEST_ARGUMENT = 1_000_000  # an integer passed to a function: a width, a count
 LARGEST_BITS = 1 << 16  # of an integer that is computed
@@ -49,8 +49,7 @@ def of_format(text: Any, *values: Any) -> int:
         raise TemplateTooExpensive(
             "it formats a text with a width over 9,999 or one that is computed; use a smaller width"
         )
-    fields = shown.count("%") + shown.count("{")
-    return len(text) + fields * max((_length(value) for value in _flat(values)), default=0)
+    return len(text) + (shown.count("%") + shown.count("{")) * current_budget().charge_nested(values)
 
 
 def _of_join(separator: Any, items: Any = ()) -> int:
@@ -111,13 +110,3 @@ def _integer(bits: int) -> int:
 
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, str | bytes) else OBJECT
-
-
-def _flat(values: Iterable[Any]) -> Iterable[Any]:
-    for value in values:
-        if isinstance(value, Mapping):
-            yield from value.values()
-        elif isinstance(value, list | tuple):
-            yield from value
-        else:
-            yield value

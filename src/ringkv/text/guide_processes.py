@@ -147,7 +147,7 @@ class GuideProcesses:
         """Return the process of a grammar. The least recently used ends once its last guide is gone."""
         with self._lock:
             process = self._processes.pop(grammar, None)
-        if process is None or process.has_ended:
+        if process is None or process.failure:
             process = self._program.fork()
         self._keep(self._processes, grammar, process, CACHED_GRAMMARS)
         return process
@@ -216,11 +216,7 @@ class _Process:
         self._lock = threading.Lock()
         self._numbers = count()
         self._dropped: list[int] = []
-        self._failure: RingKVError | None = None  # why the process ended
-
-    @property
-    def has_ended(self) -> bool:
-        return self._failure is not None
+        self.failure: RingKVError | None = None  # why the process ended
 
     def make(self, grammar: str, seconds: float) -> int:
         """Make a guide and return its number."""
@@ -254,12 +250,12 @@ class _Process:
         That is InvalidRequest if the grammar exceeds a limit, else RequestFailed.
         """
         with self._lock:
-            if self._failure:
-                raise self._failure
+            if self.failure:
+                raise self.failure
             reply = self._reply(call)
             if isinstance(reply, messages.Ended):
-                self._failure = _why_ended(call, reply.code)
-                raise self._failure
+                self.failure = _why_ended(call, reply.code)
+                raise self.failure
         if isinstance(reply, messages.GuideFailed):
             raise revive(reply.failure)
         return reply

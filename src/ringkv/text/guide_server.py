@@ -91,24 +91,19 @@ def _serve(link: Link, guides: Guides) -> None:
 
 def _reply(call: messages.Call, guides: Guides, made: dict[int, TokenGuide]) -> messages.Reply:
     began = thread_time()  # the process's own is coarse while a timer runs, and masks need no other thread
+    for number in () if isinstance(call, messages.Try) else call.dropped:
+        made.pop(number, None)
     match call:
         case messages.Make():
-            _drop(call.dropped, made)
             made[call.guide] = guides(call.grammar)
         case messages.Try():
             guides.try_out(made[call.guide])
         case messages.Next():
-            _drop(call.dropped, made)
             guide = made[call.guide]
             for token in call.taken:
                 guide.take(token)
             return messages.Mask(guide.allowed(call.left), guide.is_cut, thread_time() - began)
     return messages.Done()
-
-
-def _drop(guides: tuple[int, ...], made: dict[int, TokenGuide]) -> None:
-    for number in guides:
-        made.pop(number, None)
 
 
 def _limit_memory() -> None:

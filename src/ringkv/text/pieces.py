@@ -156,7 +156,6 @@ class Detokenizer:
 
     def _stripped(self, text: str) -> str:
         """Remove up to `_strip` spaces from the start of the whole text."""
-        while self._strip and text:
-            self._strip = self._strip - 1 if text[0] == " " else 0
-            text = text.removeprefix(" ") if text[0] == " " else text
-        return text
+        spaces = min(self._strip, len(text) - len(text.lstrip(" ")))
+        self._strip = self._strip - spaces if spaces == len(text) else 0
+        return text[spaces:]

@@ -47,9 +47,12 @@ class RenderBudget:
         elif isinstance(value, list | tuple | dict | set):
             self.charge(OBJECT + 8 * len(value))
 
-    def charge_nested(self, value: Any) -> None:
-        """Charge the text and objects that writing the value would visit, however often each is referred to."""
-        pending = [value]
+    def charge_nested(self, value: Any) -> int:
+        """Charge the text and objects that writing the value would visit, however often each is referred to.
+
+        Returns the characters that they count for.
+        """
+        pending, before = [value], self._left
         while pending:
             item = pending.pop()
             self.charge(OBJECT + (len(item) if isinstance(item, str | bytes) else 0))
@@ -59,13 +62,11 @@ class RenderBudget:
                 pending += item
             elif isinstance(item, Namespace):
                 pending += object.__getattribute__(item, "_Namespace__attrs").values()
+        return before - self._left
 
 
 _current: ContextVar[RenderBudget] = ContextVar("render_budget")
-
-
-def current_budget() -> RenderBudget:
-    return _current.get()
+current_budget = _current.get
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Templates cannot access Python internals or modify their arguments, and cannot e
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
 from typing import Any, NoReturn
@@ -13,16 +13,20 @@ from jinja2 import TemplateError, nodes, pass_context, pass_eval_context
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import do_join
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from ringkv.text import growth
-from ringkv.text.render_budget import TemplateTooExpensive, current_budget
+from ringkv.text.render_budget import OBJECT, TemplateTooExpensive, current_budget
 
 DEEPEST_INDENT = 16
 OF_JINJA = ("_loop_vars", "_block_vars")  # arguments that jinja adds to every call
+READING = (  # filters that write any value as text, or visit the texts of all its entries
+    *("capitalize", "dictsort", "e", "escape", "forceescape", "format", "groupby", "list", "lower", "max", "min"),
+    *("replace", "safe", "sort", "string", "striptags", "title", "trim", "unique", "upper", "urlencode", "wordcount"),
+)
 # Filters and globals for HTML or for tests of layouts, which chat templates do not use and whose results have no bound.
 LEFT_OUT = ("batch", "slice", "sum", "center", "wordwrap", "xmlattr", "urlize", "pprint", "filesizeformat", "lipsum")
 
@@ -97,6 +101,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         budget = current_budget()
         budget.tick()
+        args = tuple(map(_held, args))
         arguments = [*args, *(value for name, value in kwargs.items() if name not in OF_JINJA)]
         growth.check_arguments(arguments)
         budget.charge(growth.of_call(__obj, args))
@@ -140,6 +145,7 @@ FILTERS: Mapping[str, Callable[..., int]] = {
     "replace": growth.of_replace,
     "indent": growth.of_indent,
     "format": growth.of_format,
+    "list": lambda value: OBJECT * len(value) if isinstance(value, str) else 0,
 }
 
 
@@ -154,13 +160,19 @@ def _metered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         growth.check_arguments((*args[first + 1 :], *kwargs.values()))
         if rule:
             budget.charge(rule(*args[first:], **kwargs))
-        if name in ("string", "list"):
-            budget.charge_nested(list(args[first]) if isinstance(args[first], str) else args[first])
+        if name in READING:
+            args = tuple(map(_held, args))
+            budget.charge_nested([*args[first:], *kwargs.values()])
         result = function(*args, **kwargs)
         budget.charge_value(result)
         return result
 
     return metered
+
+
+def _held(value: Any) -> Any:
+    """Return the entries of an iterator as a list, so that they can be measured."""
+    return list(value) if isinstance(value, Iterator) and not isinstance(value, LoopContext) else value
 
 
 @pass_context  # else jinja would call it while compiling
@@ -194,7 +206,8 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _raise(message: str) -> NoReturn:
+def _raise(message: Any) -> NoReturn:
+    current_budget().charge_nested(message)
     raise TemplateError(message)
 
 

@@ -103,18 +103,13 @@ class Tokenizer:
         """Return the ids of a prompt. No special token covers one of its breaks, and none is added around it."""
         if not prompt.breaks:
             return self.encode(prompt.text, add_special_tokens=False)
-        if not self._has_byte_tokens:
+        if self.token_id("<0xF3>") is None:  # a character without an entry does not become bytes
             return [id for ids in self.encode_batch(prompt.pieces(), add_special_tokens=False) for id in ids]
         # SentencePiece puts a space before each text. So the pieces stay one text, with a character at the breaks that
         # has no entry in the vocabulary and becomes bytes, which are removed again.
         divider = next(char for char in map(chr, PRIVATE_USE) if char not in prompt.text)
         ids = self.encode(divider.join(prompt.pieces()), add_special_tokens=False)
         return _without(ids, [self._inner.token_to_id(f"<0x{byte:02X}>") for byte in divider.encode()])
-
-    @cached_property
-    def _has_byte_tokens(self) -> bool:
-        """Whether a character without an entry becomes byte tokens."""
-        return self._inner.token_to_id("<0xF3>") is not None
 
     def control_texts(self, template: str) -> list[str]:
         """Return the texts of added tokens that structure a prompt: special tokens, and those that the template writes.

@@ -32,19 +32,16 @@ def fault(path: Path, passed: Path) -> str | None:
     status = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ).returncode
+    if status == -signal.SIGXCPU:
+        return f"loading it takes more than {SECONDS} s"
     if status < 0:
-        return _reason(-status)
+        name = signal.Signals(-status).name
+        return f"loading it takes more than {MEMORY >> 30} GB, or ends the process with {name}"
     if status == 0:
         with suppress(OSError):  # then it is tried again on the next start
             folders.make(passed)
             mark.touch()
     return None
-
-
-def _reason(number: int) -> str:
-    if number == signal.SIGXCPU:
-        return f"loading it takes more than {SECONDS} s"
-    return f"loading it takes more than {MEMORY >> 30} GB, or ends the process with {signal.Signals(number).name}"
 
 
 def _load(path: str) -> None:

@@ -8,7 +8,7 @@ encrypted.
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from multiprocessing.context import AuthenticationError
@@ -119,16 +119,13 @@ def _proved(
     timer.daemon = True
     timer.start()
     try:
-        _prove(end, secret, first, who)
-        link = link_of(end)
-        try:
+        with ExitStack() as after_error:
+            after_error.callback(end.close)
+            _prove(end, secret, first, who)
+            link = link_of(end)
+            after_error.callback(link.close)
             yield link
-        except BaseException:
-            link.close()
-            raise
-    except BaseException:
-        end.close()
-        raise
+            after_error.pop_all()
     finally:
         timer.cancel()
 

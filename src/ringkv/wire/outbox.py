@@ -47,16 +47,13 @@ class Outbox:
             with suppress(Empty):
                 while items[-1] is not None:
                     items.append(self._waiting.get_nowait())
-            self._send_all([item for item in items if item is not None])
-
-    def _send_all(self, items: list[Any]) -> None:
-        try:
-            if self._error is None:
-                self._send(items)
-        except LinkClosed:
-            pass
-        except Exception as error:
-            self._error = error
+            try:
+                if self._error is None:
+                    self._send([item for item in items if item is not None])
+            except LinkClosed:
+                pass
+            except Exception as error:
+                self._error = error
 
 
 class QueuedLink(Link):

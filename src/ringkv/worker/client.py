@@ -11,8 +11,8 @@ import asyncio
 import atexit
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing, suppress
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -33,7 +33,6 @@ from ringkv.wire.link import LARGEST, LinkClosed
 from ringkv.wire.outbox import QueuedLink
 from ringkv.worker.process import BUILDER, STOPPING, main
 
-OnProgress = progress.Progress
 RequestGroups = Sequence[Sequence[Request]]
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class EngineClient:
     limits: Limits
     default_kv: KVChoice
 
-    def __init__(self, process: SpawnProcess, end: socket, on_progress: OnProgress) -> None:
+    def __init__(self, process: SpawnProcess, end: socket, on_progress: progress.Progress) -> None:
         self._process = process
         self._link = QueuedLink(end, FROM_ENGINE)
         self._on_progress = on_progress
@@ -70,7 +69,7 @@ class EngineClient:
 
     @classmethod
     async def start(
-        cls, config: EngineConfig, on_progress: OnProgress | None = None, builder: str = BUILDER
+        cls, config: EngineConfig, on_progress: progress.Progress | None = None, builder: str = BUILDER
     ) -> "EngineClient":
         """Start the process and wait until its engine is ready.
 
@@ -79,8 +78,12 @@ class EngineClient:
         """
         ours, theirs = socketpair()
         process = get_context("spawn").Process(target=main, args=(theirs, config, builder), name="ringkv-engine")
-        with _signals_blocked():
+        # The child inherits blocked signals, so that none ends it before it ignores them.
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
             process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         theirs.close()
         client = cls(process, ours, on_progress or progress.silent)
         try:
@@ -148,7 +151,22 @@ class EngineClient:
         early cancels the requests that still run. Raises `InvalidRequest` for an id in use and for requests that are
         too large for one message, `EngineDied` if the engine has ended or ends meanwhile, and `TooSlow`.
         """
-        inbox = self._open(groups)
+        self._raise_if_dead()
+        ids = [request.id for group in groups for request in group]
+        duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
+        if duplicate is not None:
+            raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
+        encoded = [FROM_ENGINE.encode(messages.Submit(tuple(group))) for group in groups]
+        if (size := max(map(len, encoded), default=0)) > LARGEST:
+            raise InvalidRequest(
+                f"the prompt and its settings take {size:,} bytes for all answers, the engine takes {LARGEST:,}; "
+                "shorten the prompt, or request fewer answers",
+                "prompt",
+            )
+        for message in encoded:
+            self._link.send_bytes(message)
+        inbox = Inbox(ids)
+        self._streams.update(dict.fromkeys(ids, inbox))
         try:
             async with aclosing(inbox.batches()) as batches:
                 async for events in batches:
@@ -174,26 +192,6 @@ class EngineClient:
             self._process.kill()
             await asyncio.to_thread(self._reader.join)
         atexit.unregister(self._process.kill)
-
-    def _open(self, groups: RequestGroups) -> "Inbox":
-        """Submit requests and return the inbox of their events."""
-        self._raise_if_dead()
-        ids = [request.id for group in groups for request in group]
-        duplicate = next((name for n, name in enumerate(ids) if name in self._streams or name in ids[:n]), None)
-        if duplicate is not None:
-            raise InvalidRequest(f"request id {duplicate!r} is in use; choose another, or wait until it ends", "id")
-        encoded = [FROM_ENGINE.encode(messages.Submit(tuple(group))) for group in groups]
-        if (size := max(map(len, encoded), default=0)) > LARGEST:
-            raise InvalidRequest(
-                f"the prompt and its settings take {size:,} bytes for all answers, the engine takes {LARGEST:,}; "
-                "shorten the prompt, or request fewer answers",
-                "prompt",
-            )
-        for message in encoded:
-            self._link.send_bytes(message)
-        inbox = Inbox(ids)
-        self._streams.update(dict.fromkeys(ids, inbox))
-        return inbox
 
     def _cancel(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
@@ -283,16 +281,6 @@ def _exit_message(exit_code: int | None) -> str:
     return f"the engine process ended (exit status {exit_code}); see its log"
 
 
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block `STOPPING` in this thread. A child process inherits this, so none ends it before it ignores them."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-
-
 class Inbox:
     """The events of a call's requests, on their way to its reader. Used in one event loop.
 
@@ -305,7 +293,7 @@ class Inbox:
         self.running = set(request_ids)
         self._events: list[Event] = []
         self._error: Exception | None = None
-        self._reader: asyncio.Future[None] | None = None  # a reader that waits
+        self._arrived = asyncio.Event()
 
     def put(self, event: Event) -> None:
         """Add an event, unless the events have ended. `wake` must follow, once for any number of events."""
@@ -314,8 +302,7 @@ class Inbox:
 
     def wake(self) -> bool:
         """Wake the reader. Returns whether it is too slow: the events end here, and its requests must be cancelled."""
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        self._arrived.set()
         if len(self._events) < UNREAD or self._error is not None:
             return False
         self.end(TooSlow(f"{len(self._events):,} tokens wait to be read; read the answer as it comes"))
@@ -324,8 +311,7 @@ class Inbox:
     def end(self, error: Exception) -> None:
         """Raise an error at the reader, after the events that have arrived. Only the first call has an effect."""
         self._error = self._error or error
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        self._arrived.set()
 
     async def batches(self) -> AsyncGenerator[Sequence[Event], None]:
         """Yield what has arrived since the last time, until each request has had its last event."""
@@ -333,8 +319,8 @@ class Inbox:
             while not self._events:
                 if self._error is not None:
                     raise self._error
-                self._reader = asyncio.get_running_loop().create_future()
-                await self._reader
+                self._arrived.clear()
+                await self._arrived.wait()
             events, self._events = self._events, []
             self.running -= {event.request_id for event in events if isinstance(event, Finished | Failed)}
             yield events

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from importlib import import_module
 from itertools import chain, groupby
@@ -87,11 +88,33 @@ def serve(link: Link, loop: Loop) -> None:
 
     Messages are sent from a thread, so that the engine's thread does not wait for the socket.
     """
-    outbox = Outbox(partial(send_merged, link), WAITING)
-    try:
-        _serve(link, outbox, loop)
-    finally:
-        outbox.close()
+    with closing(Outbox(partial(send_merged, link), WAITING)) as outbox:
+        stats, metrics = Changes(loop.stats), Changes(loop.metrics, messages.EngineMetrics(), EVERY)
+        slots: Changes | None = None  # None while nobody watches
+        while True:
+            events: list[Event] = []
+            for message in _inbox(link, loop, None if slots is None else EVERY):
+                match message:
+                    case messages.Shutdown():
+                        return
+                    case messages.Watch(on):
+                        slots = Changes(loop.scheduler.slots, every=EVERY) if on else None
+                    case messages.FetchKept(number, name):
+                        outbox.put(messages.KeptReply(number, loop.kept(name)))
+                    case messages.Cancel(request_id):
+                        events += loop.cancel(request_id)
+                    case messages.Submit(requests):
+                        try:
+                            events += loop.submit(*requests)
+                        except InvalidRequest as error:
+                            # An event would go to the request that has the id. The client refuses such ids itself.
+                            log.warning("%s", error)
+            events += loop.step()
+            if events:
+                outbox.put(events)
+            for value in (slots and slots.next(), metrics.next(is_due=loop.idle), stats.next()):
+                if value is not None:
+                    outbox.put(value)
 
 
 def send_merged(link: Link, items: Sequence[Any]) -> None:
@@ -116,35 +139,6 @@ def _joined(events: Iterable[Event]) -> Iterator[list[Event]]:
             run, size = [], 0
     if run:
         yield run
-
-
-def _serve(link: Link, outbox: Outbox, loop: Loop) -> None:
-    stats, metrics = Changes(loop.stats), Changes(loop.metrics, messages.EngineMetrics(), EVERY)
-    slots: Changes | None = None  # None while nobody watches
-    while True:
-        events: list[Event] = []
-        for message in _inbox(link, loop, None if slots is None else EVERY):
-            match message:
-                case messages.Shutdown():
-                    return
-                case messages.Watch(on):
-                    slots = Changes(loop.scheduler.slots, every=EVERY) if on else None
-                case messages.FetchKept(number, name):
-                    outbox.put(messages.KeptReply(number, loop.kept(name)))
-                case messages.Cancel(request_id):
-                    events += loop.cancel(request_id)
-                case messages.Submit(requests):
-                    try:
-                        events += loop.submit(*requests)
-                    except InvalidRequest as error:
-                        # An event would go to the request that already has the id. The client refuses such ids itself.
-                        log.warning("%s", error)
-        events += loop.step()
-        if events:
-            outbox.put(events)
-        for value in (slots and slots.next(), metrics.next(is_due=loop.idle), stats.next()):
-            if value is not None:
-                outbox.put(value)
 
 
 def _inbox(link: Link, loop: Loop, longest: float | None) -> Iterator[messages.ToEngine]:

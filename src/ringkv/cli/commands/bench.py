@@ -1,35 +1,27 @@
 """ringkv bench: a full cache against a compressed one on this machine."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
-import typer
-
 from ringkv.cli.bench_tables import print_comparison
-from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName
+from ringkv.cli.options import MODEL_NAME, SWITCH, AsJson, EngineOptions, ModelName, option, unpanelled
 from ringkv.cli.output import print_json
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 from ringkv.plan.check_options import check_options
 
 SLOTS = 8
-WORKLOAD = "Workload"
+_workload = partial(option, "Workload", show_default=True)
 
 
 def bench(
     *,
-    prompt: Annotated[
-        int, typer.Option("--prompt-tokens", metavar="N", help="Prompt tokens per request.", rich_help_panel=WORKLOAD)
-    ] = 4096,
-    output: Annotated[
-        int, typer.Option("--output-tokens", metavar="N", help="Output tokens per request.", rich_help_panel=WORKLOAD)
-    ] = 64,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Measurements of each cache.", rich_help_panel=WORKLOAD)
-    ] = 3,
+    prompt: Annotated[int, _workload("--prompt-tokens", "N", "Prompt tokens per request.")] = 4096,
+    output: Annotated[int, _workload("--output-tokens", "N", "Output tokens per request.")] = 64,
+    rounds: Annotated[int, _workload("--rounds", "N", "Measurements of each cache.")] = 3,
     limit: Annotated[
-        bool,
-        typer.Option("--limit", metavar=SWITCH, help="Also measure the hardware limits and the share reached."),
+        bool, unpanelled("--limit", SWITCH, "Also measure the hardware limits and the share reached.")
     ] = False,
     model: ModelName = MODEL_NAME,
     engine: EngineOptions,

@@ -13,7 +13,7 @@ from ringkv.base.errors import InvalidRequest, RequestFailed
 from ringkv.base.events import Usage
 from ringkv.cli.answering import cache_line, cut_short, live
 from ringkv.cli.failures import print_error, sentence
-from ringkv.cli.options import ANSWERING_MODEL, ConversationOptions, ModelName, Sampling
+from ringkv.cli.options import ANSWERING_MODEL, ConversationOptions, ModelName, Sampling, unpanelled
 from ringkv.cli.output import FREE, USED, in_pieces, print_stderr
 from ringkv.cli.prompts import STDIN, read_file, system_message
 from ringkv.llm.show_progress import show_progress
@@ -36,10 +36,9 @@ def chat(
     *,
     model: ModelName = ANSWERING_MODEL,
     engine: ConversationOptions,
-    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")] = None,
+    system: Annotated[str | None, unpanelled("--system", "TEXT", "System message.")] = None,
     prompt_file: Annotated[
-        str | None,
-        typer.Option("--prompt-file", metavar="FILE", help="A UTF-8 text file, put before the first question."),
+        str | None, unpanelled("--prompt-file", "FILE", "A UTF-8 text file, put before the first question.")
     ] = None,
     sampling: Sampling,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringkv.cli.options import SWITCH, AsJson
+from ringkv.cli.options import SWITCH, AsJson, unpanelled
 from ringkv.cli.output import console, print_json, print_table
 from ringkv.llm.show_progress import show_progress
 from ringkv.plan.units import show_bytes
@@ -20,11 +20,11 @@ def doctor(
     *,
     check: Annotated[
         bool,
-        typer.Option(
+        unpanelled(
             "--verify",
-            metavar=SWITCH,
-            help="Instead, compute the checksums of all cached downloads, converted weights and compiled code, and "
-            "compare them. The exit status is 1 if one differs.",
+            SWITCH,
+            "Instead, compute the checksums of all cached downloads, converted weights and compiled code, and compare "
+            "them. The exit status is 1 if one differs.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -62,7 +62,7 @@ def _verify(as_json: bool) -> None:
         print_json(verified)
     else:
         _print_verified(verified)
-    if any(map(_is_broken, verified)):
+    if any(item.fault for item in verified):
         raise typer.Exit(1)
 
 
@@ -75,17 +75,14 @@ def _print_verified(verified: "Sequence[Verified]") -> None:
             f"  {folder}",
             str(len(items)),
             show_bytes(sum(item.bytes for item in items)),
-            str(sum(map(_is_broken, items))),
+            str(sum(item.fault is not None for item in items)),
         )
         for folder, items in by_folder.items()
     ]
     print_table(("verified", "", "size", "changed"), rows)
-    for item in filter(_is_broken, verified):
-        console().print(f"\n{item.path}: {item.fault}; {item.remedy}", soft_wrap=True)
-
-
-def _is_broken(item: "Verified") -> bool:
-    return item.fault is not None
+    for item in verified:
+        if item.fault:
+            console().print(f"\n{item.path}: {item.fault}; {item.remedy}", soft_wrap=True)
 
 
 def _print(facts: "Doctor") -> None:

@@ -144,11 +144,6 @@ class EvalOptions:
                 raise InvalidRequest(text, param)
 
     @property
-    def task_names(self) -> list[str]:
-        """Names of tasks or groups: those of a user's own prompts if they are given."""
-        return ["own"] if self.prompts else _words(self.tasks or "ruler")
-
-    @property
     def seconds(self) -> float:
         """Longest time of the study; 0 only estimates it."""
         minutes = self.minutes if self.minutes is not None else ADVICE_MINUTES if self.advise else inf
@@ -168,7 +163,7 @@ class EvalOptions:
         lengths = self.lengths or ("" if self.prompts else "4k")
         return Study(
             model=model,
-            tasks=self.task_names,
+            tasks=["own"] if self.prompts else _words(self.tasks or "ruler"),
             cells=crossed(policies, _words(self.budgets), settings(options)),
             lengths=[parse_count(word, "lengths") for word in _words(lengths)],
             places=cast("list[Place]", _words(self.question)),

@@ -16,7 +16,7 @@ from ringkv.base.errors import InvalidRequest
 from ringkv.base.progress import Progress
 from ringkv.base.wanted import of_model, of_slots
 from ringkv.cli.document import MANUAL, read_windows
-from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions
+from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, ComputeOptions, unpanelled
 from ringkv.cli.output import print_json, print_stderr
 from ringkv.cli.prompts import read_file
 from ringkv.llm.show_progress import show_progress
@@ -42,15 +42,12 @@ def profile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{WHAT_A_MODEL_IS}.")],
     *,
     text: Annotated[
-        Path | None,
-        typer.Option("--text", metavar="FILE", help=f"A UTF-8 text like those to serve. Default: {MANUAL}."),
+        Path | None, unpanelled("--text", "FILE", f"A UTF-8 text like those to serve. Default: {MANUAL}.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The file to write; beside the weights by default.")
+        Path | None, unpanelled("--out", "FILE", "The file to write; beside the weights by default.")
     ] = None,
-    tokens: Annotated[
-        int, typer.Option("--tokens", metavar="N", help="How many tokens of the text are used at most.")
-    ] = TOKENS,
+    tokens: Annotated[int, unpanelled("--tokens", "N", "How many tokens of the text are used at most.")] = TOKENS,
     compute: ComputeOptions,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from ringkv.base.errors import InvalidRequest
 from ringkv.cli.document import read_windows
-from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson
+from ringkv.cli.options import WHAT_A_MODEL_IS, AsJson, unpanelled
 from ringkv.cli.output import print_json
 from ringkv.cli.prompts import read_file
 from ringkv.llm.show_progress import show_progress
@@ -21,22 +21,18 @@ def rotate(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; it must not exist, or be empty.")],
     *,
     weights: Annotated[
-        str, typer.Option("--weights", metavar="DTYPE", help="int4, int8, or bf16, which rotates without rounding.")
+        str, unpanelled("--weights", "DTYPE", "int4, int8, or bf16, which rotates without rounding.")
     ] = "int4",
     group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", metavar="32|row", help="What shares a scale with int4: 32 weights, or a row. Default: 32."
-        ),
+        str | None, unpanelled("--group", "32|row", "What shares a scale with int4: 32 weights, or a row. Default: 32.")
     ] = None,
     calibration: Annotated[
-        Path | None,
-        typer.Option("--calibration", metavar="FILE", help="A UTF-8 text; rounds by GPTQ instead of to nearest."),
+        Path | None, unpanelled("--calibration", "FILE", "A UTF-8 text; rounds by GPTQ instead of to nearest.")
     ] = None,
     calibration_tokens: Annotated[
-        int, typer.Option("--calibration-tokens", metavar="N", help="How many tokens of the text GPTQ uses at most.")
+        int, unpanelled("--calibration-tokens", "N", "How many tokens of the text GPTQ uses at most.")
     ] = 32 * WINDOW,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the rotation's random signs.")] = 0,
+    seed: Annotated[int, unpanelled("--seed", "N", "Of the rotation's random signs.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Write a copy of a model that loses less in few bits (QuaRot).

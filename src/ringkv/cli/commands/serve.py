@@ -81,8 +81,11 @@ def serve(
         configs = resolve_all(wanted, available_bytes(), free_bytes_elsewhere(engine.device))
         if options.node_rank:
             return follow(configs, progress)
+        ready = partial(_ready, progress, observing)
         if role.role == "prefill":
-            return prefill(configs[0], role, progress, observing)
+            from ringkv.handoff.prefill import run as prefill
+
+            return prefill(configs[0], role.address, progress, ready)
         configs = [role.decoding(config) for config in configs]
         read_ahead(configs[0].model_dir)  # while the engine's process imports torch
 
@@ -96,7 +99,7 @@ def serve(
                 telemetry=telemetry,
             )
             served = [WantedModel(config, aliases) for config, aliases in zip(configs, names, strict=True)]
-            run(served, *server.address, progress, partial(_ready, progress, observing), run_options)
+            run(served, *server.address, progress, ready, run_options)
 
 
 def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
@@ -109,13 +112,6 @@ def follow(configs: Sequence[EngineConfig], progress: Progress) -> None:
     nodes = configs[0].nodes
     progress(0, 0, f"following the machine at {nodes.address}:{nodes.port}")
     node.run(configs[0], TIMEOUT)
-
-
-def prefill(config: EngineConfig, role: RoleOptions, progress: ProgressDisplay, observing: ObservingOptions) -> None:
-    """Prefill for decode workers, in this process."""
-    from ringkv.handoff.prefill import run
-
-    run(config, role.address, progress, partial(_ready, progress, observing))
 
 
 def _ready(progress: ProgressDisplay, observing: ObservingOptions, text: str) -> None:

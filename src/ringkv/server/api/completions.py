@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
-from uuid import uuid4
 
 from fastapi import APIRouter, Response
 from fastapi import Request as HTTPRequest
@@ -12,7 +11,7 @@ from fastapi import Request as HTTPRequest
 from ringkv.base.errors import InvalidRequest
 from ringkv.server.api.documents import Answer, Document, FinishReason, answers
 from ringkv.server.api.logprobs import CompletionLogprobs, completion_logprobs
-from ringkv.server.run.answer import JSON, Formatter, answer
+from ringkv.server.run.answer import JSON, ChoicesFormatter, answer
 from ringkv.server.run.generation import TokenOutput
 from ringkv.server.run.grammars import grammar_of
 from ringkv.server.run.refusals import refuse_unsupported
@@ -54,7 +53,7 @@ def completions_router(models: Models) -> APIRouter:
             serving, formatter.id, body, prompts, max_tokens, grammar=grammar, prompt_logprobs=prompt_logprobs
         )
         if body.echo:
-            await asyncio.to_thread(formatter.echo, prompts)
+            formatter.echoes = await asyncio.to_thread(lambda: [Echo(prompt, serving.tokenizer) for prompt in prompts])
         return await answer(serving, http, body, requests, formatter)
 
     return router
@@ -115,26 +114,22 @@ def check_best_of(body: CompletionBody) -> None:
         )
 
 
-class CompletionFormatter(Formatter):
+class CompletionFormatter(ChoicesFormatter):
     answer_object = chunk_object = "text_completion"
     continues = True
 
     def __init__(self, serving: Serving, body: CompletionBody) -> None:
-        super().__init__(f"cmpl-{uuid4().hex}", serving.name(body.model), serving.tokenizer)
+        super().__init__("cmpl-", serving, body)
         self._per_prompt = body.choices
-        self._echoes: list[Echo] = []  # by prompt; empty without `echo`
+        self.echoes: list[Echo] = []  # put before the answers to their prompts; empty without `echo`
 
-    def echo(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Put the prompts before their answers."""
-        self._echoes = [Echo(prompt, self.tokenizer) for prompt in prompts]
-
-    def complete(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
+    def choice(self, index: int, outputs: Sequence[TokenOutput]) -> JSON:
         finish = outputs[-1].finish
-        if self._echoes:
-            outputs = self._echoes[index // self._per_prompt].before(outputs)
+        if self.echoes:
+            outputs = self.echoes[index // self._per_prompt].before(outputs)
         return {
             "index": index,
             "text": "".join(output.text for output in outputs),
-            "logprobs": completion_logprobs(self.tokenizer, outputs),
+            "logprobs": completion_logprobs(self._tokenizer, outputs),
             "finish_reason": finish and finish.reason,
         }

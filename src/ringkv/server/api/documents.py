@@ -78,14 +78,12 @@ def document(app: FastAPI) -> None:
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = generate()
-            for path in schema["paths"].values():
-                for operation in path.values():
-                    operation["responses"].pop(UNSENT, None)
-            for name in ("HTTPValidationError", "ValidationError"):
-                schema["components"]["schemas"].pop(name, None)
-        assert app.openapi_schema is not None
-        return app.openapi_schema
+        schema = generate()  # the same one each time
+        for path in schema["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop(UNSENT, None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema["components"]["schemas"].pop(name, None)
+        return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

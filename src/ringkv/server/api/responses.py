@@ -2,31 +2,27 @@
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import count
 from typing import Annotated, Any, Literal
-from uuid import uuid4
 
 from fastapi import APIRouter, Response
 from fastapi import Request as HTTPRequest
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from ringkv.base.errors import InvalidRequest, Unsupported
 from ringkv.base.events import FinishReason
-from ringkv.server.api.chat import max_tokens_of
+from ringkv.server.api.chat import answer_chat
 from ringkv.server.api.documents import answers
 from ringkv.server.api.message_builder import MessageBuilder
 from ringkv.server.protocol.errors import body_of
-from ringkv.server.protocol.stream import EventStream, event, until_disconnected
-from ringkv.server.run.answer import JSON, start
-from ringkv.server.run.generation import Outputs, OutputStream, TokenOutput
-from ringkv.server.run.grammars import grammar_of
+from ringkv.server.protocol.stream import event
+from ringkv.server.run.answer import JSON, Formatter, collected
+from ringkv.server.run.generation import OutputStream, TokenOutput
 from ringkv.server.run.refusals import OF_COMPLETIONS, refuse_unsupported
 from ringkv.server.run.rendered_chat import EFFORT, RenderedChat
-from ringkv.server.run.requests import build_requests, sampling_defaults
+from ringkv.server.run.requests import sampling_defaults
 from ringkv.server.run.schemas import ChatBody, Effort, GenerationBody, Int64, ResponseFormat, SentMessage
 from ringkv.server.run.serving import Models, Serving
 from ringkv.server.run.usage import UsageCounter
@@ -124,16 +120,8 @@ def responses_router(models: Models) -> APIRouter:
             if (body.model_extra or {}).get(name) is not None:
                 raise Unsupported(f"{name} is not a field of /v1/responses; use {here}", name)
         rendered = await asyncio.to_thread(_render, serving, body)
-        grammar = await grammar_of(serving, http, body, rendered)
-        formatter = ResponsesFormatter(serving.name(body.model), request_fields(body, serving.sampling))
-        max_tokens = max_tokens_of((body.max_output_tokens,), len(rendered.prompt), serving.engine.limits)
-        requests = build_requests(
-            serving, formatter.id, body, [rendered.prompt], max_tokens, rendered.system_tokens, grammar
-        )
-        outputs, counter = start(serving, http, requests, rendered.reader, continues=False)
-        if body.stream:
-            return EventStream(formatter.events(outputs, counter), done=b"", error=formatter.error)
-        return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
+        formatter = ResponsesFormatter(serving, body, rendered)
+        return await answer_chat(serving, http, body, rendered, body.max_output_tokens, formatter)
 
     return router
 
@@ -190,33 +178,29 @@ def request_fields(body: ResponsesBody, recommended: Sampling) -> dict[str, Any]
     }
 
 
-class ResponsesFormatter:
-    """Formats one answer, once."""
-
-    def __init__(self, model: str, request_fields: JSON) -> None:
-        key = uuid4().hex
-        self.id, self._item_id = f"resp_{key}", f"msg_{key}"
-        self._created, self._model = int(time.time()), model
-        self._request_fields, self._builder = request_fields, MessageBuilder()
+class ResponsesFormatter(Formatter):
+    def __init__(self, serving: Serving, body: ResponsesBody, rendered: RenderedChat) -> None:
+        super().__init__("resp_", serving, body, rendered.reader)
+        self._item_id = self.id.replace("resp_", "msg_")
+        self._request_fields, self._builder = request_fields(body, serving.sampling), MessageBuilder()
         self._position = {"item_id": self._item_id, "output_index": 0, "content_index": 0}  # of the text in the output
         self._numbers = count()
 
     async def complete(self, stream: OutputStream, counter: UsageCounter) -> JSON:
-        outputs = []
-        async with aclosing(stream):
-            async for batch in stream:
-                outputs += _counted(batch, counter)
+        (outputs,) = await collected(stream, counter)
         text = self._builder.complete(outputs)["content"] or ""
         return self._response(text, outputs[-1], counter)
 
     async def events(self, stream: OutputStream, counter: UsageCounter) -> AsyncGenerator[bytes, None]:
         """Yield named events, one text delta per token; those of a batch of tokens are joined."""
-        text, last = "", None
+        text = ""
+        last: TokenOutput | None = None
         async with aclosing(stream):
             async for batch in stream:
                 events = self._opening() if last is None else []
-                for output in _counted(batch, counter):
-                    delta, last = self._builder.delta(output).get("content") or "", output
+                for index, last in batch:
+                    counter.add(index, last)
+                    delta = self._builder.delta(last).get("content") or ""
                     text += delta
                     name = "response.output_text.delta"
                     events.append(self._event(name, **self._position, delta=delta, logprobs=[]))
@@ -283,13 +267,6 @@ class ResponsesFormatter:
 
     def _item(self, content: Sequence[JSON], status: str) -> JSON:
         return {"id": self._item_id, "type": "message", "role": "assistant", "status": status, "content": list(content)}
-
-
-def _counted(batch: Outputs, counter: UsageCounter) -> list[TokenOutput]:
-    """Count a batch's outputs and return them."""
-    for index, output in batch:
-        counter.add(index, output)
-    return [output for _, output in batch]
 
 
 def _text(text: str) -> JSON:

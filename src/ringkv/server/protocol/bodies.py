@@ -7,8 +7,8 @@ connections instead, so small requests never wait for large requests.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
@@ -146,8 +146,7 @@ class Bodies:
         if scope["method"] in WITHOUT_BODY:
             yield receive
             return
-        share = Share(self.budget)
-        try:
+        with closing(Share(self.budget)) as share:
             body = await self._body(scope, receive, share)
             await share.grow(len(body) + VALUE_BYTES * min(most_values(body), self._limits.json.values))
             if len(body) > IN_THREAD:
@@ -155,14 +154,13 @@ class Bodies:
             else:
                 check_json(body, self._limits.json)
             yield replay(body, receive)
-        finally:
-            share.close()
 
     async def _body(self, scope: Scope, receive: Receive, share: Share) -> bytes:
         headers = dict(scope["headers"])
         if (encoding := headers.get(b"content-encoding", b"identity").decode("latin-1")) != "identity":
             raise EncodedBody(f"Content-Encoding {encoding[:20]} is not supported; send the body as plain JSON")
-        declared = declared_length(headers)
+        length = headers.get(b"content-length", b"")
+        declared = int(length) if length.isdigit() and len(length) < 20 else 0
         self._check_size(declared)
         await share.grow(declared)
         chunks, size = list[bytes](), 0
@@ -187,12 +185,6 @@ class Bodies:
     def _check_size(self, size: int) -> None:
         if size > self._limits.largest:
             raise BodyTooLarge(f"the body has more than {self._limits.largest:,} bytes; send less per request")
-
-
-def declared_length(headers: Mapping[bytes, bytes]) -> int:
-    """Return `Content-Length`, or 0 if there is none that is a number."""
-    declared = headers.get(b"content-length", b"")
-    return int(declared) if declared.isdigit() and len(declared) < 20 else 0
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

@@ -16,7 +16,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, RequestResponseCycle
 
-from ringkv.server.protocol.body_writer import with_body_writer
+from ringkv.server.protocol.body_writer import with_cycle
 from ringkv.server.protocol.errors import ErrorKind, body
 
 UNSENT = 64 << 10  # bytes that wait in this process for a client, above which its answer pauses
@@ -50,7 +50,7 @@ class _BoundedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.app = with_body_writer(self.app)
+        self.app = with_cycle(self.app)
         self._deadlines: dict[str, asyncio.TimerHandle] = {}  # until which the client must "send" or "read"
         self._quiet_since = monotonic()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -108,12 +108,6 @@ def body(message: str, kind: ErrorKind, param: str | None = None) -> Body:
     return {"error": {"message": sendable, "type": kind.type, "param": param, "code": kind.code}}
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Handle the expected errors; the middleware `Observe` handles the others."""
-    for expected in (RingKVError, RequestValidationError, HTTPException, Disconnected):
-        app.add_exception_handler(expected, _answer)
-
-
 async def _answer(request: Request, error: Exception) -> Response:
     match error:
         case Disconnected():
@@ -142,3 +136,7 @@ def _first_invalid(invalid: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     value = first.get("input")
     shown = f", not {json.dumps(value, ensure_ascii=False):.80}" if isinstance(value, str | int | float) else ""
     return InvalidRequest(f"{'.'.join(path)}: {message}{shown}", path[0])
+
+
+# The expected errors; the middleware `Observe` handles the others.
+HANDLERS: dict[Any, Any] = dict.fromkeys((RingKVError, RequestValidationError, HTTPException, Disconnected), _answer)

@@ -39,8 +39,7 @@ ANYBODY = Caller()
 
 
 def caller_of(scope: Scope) -> Caller:
-    caller = scope.get(CALLER, ANYBODY)
-    assert isinstance(caller, Caller)
+    caller: Caller = scope.get(CALLER, ANYBODY)
     return caller
 
 

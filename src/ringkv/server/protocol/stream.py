@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ringkv.server.protocol.body_writer import direct_write
@@ -39,7 +39,7 @@ def event(data: Mapping[str, Any], name: str = "") -> bytes:
     return line + START + one_line(data) + STOP
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Sends events, which are joined if several come at once, then `done`.
 
     An error in the first `EARLY` seconds has its own HTTP status. Then the headers are sent, and a comment every
@@ -57,9 +57,7 @@ class EventStream(Response):
         error: Callable[[Exception], bytes] = lambda error: event(body_of(error)),
     ) -> None:
         """error: encodes an error that comes after the first event."""
-        self.status_code = 200
-        self.background = None
-        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
+        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._events, self._done, self._error = events, done, error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -62,7 +62,10 @@ class OutputProcessor:
         self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
         self._last: TokenOutput | None = None  # the output that ends the choice; it is sent with its Finished event
         self._count = 0
-        self.stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        return self._stream.stopped is not None
 
     def process(self, event: Event) -> TokenOutput | None:
         """Return the output that can be sent now. Raises the error of a Failed event."""
@@ -83,7 +86,6 @@ class OutputProcessor:
         self._count += 1
         offset, was_thinking = self._stream.length, self._stream.is_thinking
         parts = [] if self.request.ends_at(event.token, self._count) else self._stream.push(event.token)
-        self.stopped = self._stream.stopped is not None
         output = TokenOutput(
             event.token,
             parts,
@@ -102,7 +104,7 @@ class OutputProcessor:
         """Return the last output: the parts held back, the finish reason, and a usage that counts the tokens sent."""
         output = self._last or TokenOutput(None, (), self._stream.length, is_first=self._count == 0)
         parts = [*output.parts, *self._stream.finish()]
-        reason = "stop" if self._stream.stopped is not None else event.reason
+        reason = "stop" if self.stopped else event.reason
         usage = replace(event.usage, completion_tokens=self._count)
         return replace(output, parts=parts, finish=Finish(reason, usage))
 
@@ -110,7 +112,8 @@ class OutputProcessor:
 async def generate(engine: Supervisor, groups: Sequence[Sequence[OutputProcessor]]) -> OutputStream:
     """Run requests, those of a group on one prompt, and yield their outputs. A choice's index counts over all groups.
 
-    The first error ends all. Closing the generator cancels the requests that still run.
+    A request whose stop string is complete is cancelled. The first error ends all. Closing the generator cancels the
+    requests that still run.
     """
     processors = [processor for group in groups for processor in group]
     indices = {processor.request.id: index for index, processor in enumerate(processors)}
@@ -120,21 +123,15 @@ async def generate(engine: Supervisor, groups: Sequence[Sequence[OutputProcessor
             outputs: list[tuple[int, TokenOutput]] = []
             try:
                 for event in events:
-                    index = indices[event.request_id]
-                    if (output := _process(engine, processors[index], event)) is not None:
+                    processor = processors[index := indices[event.request_id]]
+                    was_stopped = processor.stopped
+                    if (output := processor.process(event)) is not None:
                         outputs.append((index, output))
+                    if processor.stopped and not was_stopped:
+                        engine.cancel(event.request_id)
             except Exception:
                 if outputs:
                     yield outputs
                 raise
             if outputs:
                 yield outputs
-
-
-def _process(engine: Supervisor, processor: OutputProcessor, event: Event) -> TokenOutput | None:
-    """Return an event's output. Cancels the request if a stop string is complete now."""
-    was_stopped = processor.stopped
-    output = processor.process(event)
-    if processor.stopped and not was_stopped:
-        engine.cancel(event.request_id)
-    return output

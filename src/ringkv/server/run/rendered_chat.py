@@ -52,9 +52,8 @@ class RenderedChat:
 
         Raises PromptTooLong, before tokenising, for a text that is too long for `longest_prompt` tokens.
         """
-        if serving.template is None:
+        if (template := serving.template) is None:
             raise InvalidRequest(f"{serving.names[0]} has no chat template; use /v1/completions", "messages")
-        template: ChatTemplate = serving.template
         tools: Sequence[Any] = [] if body.tool_choice == "none" else body.tools or []
         tool_schemas: Sequence[Mapping[str, Any]] = tools
         converted = messages = template_messages(body.messages)

@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    TypeAdapter,
     WithJsonSchema,
     WrapValidator,
     create_model,
@@ -40,14 +41,7 @@ KVFields: type[BaseModel] = create_model("KVFields", __config__=ConfigDict(extra
 Prompts = list[str] | list[list[int]]
 SentMessage = dict[str, Any]  # {"role": ..., "content": ...}, and keys that the chat template uses
 
-PROMPT = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": "array", "items": {"type": "integer"}},
-        {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-    ]
-}
+PROMPT = TypeAdapter(str | list[str] | list[int] | list[list[int]]).json_schema()
 
 
 def as_prompts(value: Any) -> Prompts:

@@ -39,10 +39,6 @@ class Serving(LoadedModel):
     admission: Admission
     timeout: float | None = None
 
-    def name(self, requested: str | None) -> str:
-        """Return the model's name for a response: the requested name, or its first."""
-        return requested or self.names[0]
-
 
 class Models:
     """The models of a server, each with its engine. The first model takes requests that name none."""

@@ -54,12 +54,8 @@ class UsageCounter:
         return counts
 
 
-def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sums of counts that both have or either has, and the names of the first."""
-    return {**b, **a} | {name: _plus(a[name], b[name]) for name in a if name in b}
-
-
-def _plus(a: Any, b: Any) -> Any:
+def _sum(a: Any, b: Any) -> Any:
+    """Return the sum of two counts, or of mappings of them: of those that both have or either has. Names stay."""
     if isinstance(a, Mapping):
-        return _sum(a, b)
+        return {**b, **a} | {name: _sum(a[name], b[name]) for name in a if name in b}
     return a if isinstance(a, str) else a + b

@@ -2,21 +2,19 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
 from math import ceil
-from typing import Any
 
 from ringkv.base.histogram import Histogram
+from ringkv.server.run.answer import JSON
 from ringkv.server.run.serving import Serving
 
 INTERVAL = 5.0  # seconds
 POINTS = 720  # an hour
 SHOWN = (0.5, 0.95, 0.99)  # quantiles of requests
 OF_STEPS = (0.5, 0.95)
-
-JSON = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Histories:
         self.clock = clock
         self._histories = {serving.names[0]: History(serving, clock) for serving in served}
 
-    def of(self, model: str) -> Mapping[str, Any]:
+    def of(self, model: str) -> JSON:
         return {"interval": INTERVAL, "now": round(self.clock(), 3), "points": self._histories[model].points()}
 
     @asynccontextmanager

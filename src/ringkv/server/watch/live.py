@@ -5,21 +5,18 @@ those before it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict
 from time import monotonic
-from typing import Any
 
 from ringkv.base.version import VERSION
 from ringkv.server.protocol.stream import event
+from ringkv.server.run.answer import JSON
 from ringkv.server.run.requests import answer_of_request
 from ringkv.server.run.serving import Serving
 
 EVERY = 0.25  # seconds between two ticks, at least
 AT_MOST = 5.0  # seconds between two ticks, if nothing changes
-
-JSON = dict[str, Any]
 
 
 class Live:
@@ -36,7 +33,12 @@ class Live:
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Yield `hello`, then a tick whenever something has changed, until `close`."""
         yield event(hello(self._serving, self._names), "hello")
-        with self._watching():
+        self._watchers += 1
+        if self._posting is None:
+            self._latest = b""
+            self._serving.engine.watch(True)
+            self._posting = asyncio.create_task(self._post())
+        try:
             seen = 0
             while not self._is_closed:
                 if self._latest and self._count != seen:
@@ -44,27 +46,17 @@ class Live:
                     yield self._latest
                 else:
                     await self._posted.wait()
-
-    def close(self) -> None:
-        """End all streams, now and later."""
-        self._is_closed = True
-        self._wake()
-
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        self._watchers += 1
-        if self._posting is None:
-            self._latest = b""
-            self._serving.engine.watch(True)
-            self._posting = asyncio.create_task(self._post())
-        try:
-            yield
         finally:
             self._watchers -= 1
             if not self._watchers:
                 self._posting.cancel()
                 self._posting = None
                 self._serving.engine.watch(False)
+
+    def close(self) -> None:
+        """End all streams, now and later."""
+        self._is_closed = True
+        self._wake()
 
     async def _post(self) -> None:
         """Post a tick whenever something has changed, and now and then if nothing has."""

@@ -50,8 +50,8 @@ class Reader:
         spans = [span for span in self._spans if self._is_first or not span.at_start]
         alone = [span for span in self._spans if span.ends_alone and not self._has_thought]
         marks = [*((span.begin, span) for span in spans), *((span.end, None) for span in alone)]
-        starts = [(start, mark, span) for mark, span in marks if (start := self._held.find(mark)) >= 0]
-        starts = [each for each in starts if not self._is_late(each[0], each[2])]
+        found = [(self._held.find(mark), mark, span) for mark, span in marks]
+        starts = [each for each in found if each[0] >= 0 and not self._is_late(each[0], each[2])]
         if not starts:
             yield from self._show(len(self._held) - pending(self._held, [mark for mark, _ in marks]))
             return
