@@ -40,6 +40,10 @@ WORDS = "The quick brown fox jumps over the lazy dog. " * 700
 USER = [{"role": "user", "content": "Hello"}]
 OBJECT = {"type": "object", "properties": {f"field_{n}": {"enum": [f"{n} {m}" for m in range(20)]} for n in range(200)}}
 TOOL = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(20)}}
+TOOLS = [{"type": "function", "function": {"name": f"f{n}", "parameters": TOOL}} for n in range(16)]
+FORM = {"type": "json_schema", "json_schema": {"name": "large", "schema": OBJECT}}
+PENALTIES = {"presence_penalty": 1, "frequency_penalty": 1, "repetition_penalty": 1.2, "stop": ["x" * 500] * 4}
+TRUNCATED = {"top_p": 0.9, "min_p": 0.01, "top_k": 1000, "logit_bias": {f"{n}": -1 for n in range(1024)}}
 
 Body = Mapping[str, Any]
 KINDS: Mapping[str, Sequence[tuple[str, Body]]] = {
@@ -52,23 +56,11 @@ KINDS: Mapping[str, Sequence[tuple[str, Body]]] = {
     "prompts": [(COMPLETIONS, {"prompt": [[1000 + n] * 100 for n in range(600)], "max_tokens": 1})],
     "text": [("/tokenize", {"prompt": text, "return_token_strs": True}) for text in (WORDS * 30, "a" * 900_000)],
     "messages": [(CHAT, {"messages": USER * 1000, "max_tokens": 1})],
-    "tools": [
-        (CHAT, {"messages": USER, "max_tokens": 8, "tool_choice": "required", "tools": [
-            {"type": "function", "function": {"name": f"f{n}", "parameters": TOOL}} for n in range(16)
-        ]}),
-    ],
-    "schema": [
-        (CHAT, {"messages": USER, "max_tokens": 64, "response_format": {
-            "type": "json_schema", "json_schema": {"name": "large", "schema": OBJECT}
-        }}),
-    ],
-    "sampling": [
-        (COMPLETIONS, {"prompt": "a", "max_tokens": 256, "n": 4, "logit_bias": {f"{n}": -1 for n in range(1024)},
-                       "presence_penalty": 1, "frequency_penalty": 1, "repetition_penalty": 1.2, "top_p": 0.9,
-                       "min_p": 0.01, "top_k": 1000, "stop": ["x" * 500] * 4}),
-    ],
-}  # fmt: skip
-Work = Callable[[], Sequence[int]]
+    "tools": [(CHAT, {"messages": USER, "max_tokens": 8, "tool_choice": "required", "tools": TOOLS})],
+    "schema": [(CHAT, {"messages": USER, "max_tokens": 64, "response_format": FORM})],
+    "sampling": [(COMPLETIONS, {"prompt": "a", "max_tokens": 256, "n": 4} | PENALTIES | TRUNCATED)],
+}
+Work = Callable[[], Sequence[int] | None]
 """Sends requests from a process of its own. Returns their statuses, 0 if a connection ended without one."""
 
 
@@ -99,7 +91,7 @@ async def _measure(pid: int, port: int, kinds: Sequence[str]) -> list[dict[str, 
     http = psutil.Process(pid)
     engine = max(http.children(), key=lambda child: child.memory_info().rss)
     await send(port, COMPLETIONS, SMALL)  # warms up
-    alone = await _beside(port, partial(_no_requests, ALONE_S))
+    alone = await _beside(port, partial(time.sleep, ALONE_S))
     before, figures = engine.memory_info().rss, []
     for kind in kinds:
         work = partial(STRANGERS[kind], port) if kind in STRANGERS else partial(_posted, port, KINDS[kind])
@@ -135,17 +127,12 @@ async def _health(port: int) -> float:
     return time.perf_counter() - began
 
 
-def _no_requests(seconds: float) -> list[int]:
-    time.sleep(seconds)
-    return []
-
-
 def _posted(port: int, requests: Sequence[tuple[str, Body]]) -> list[int]:
     """Send requests in turn, and read their whole answers."""
     return [ask(port, "POST", path, json.dumps(body).encode(), OVER_S)[0] for path, body in requests]
 
 
-def _send_slowly(port: int) -> list[int]:
+def _send_slowly(port: int) -> None:
     """Keep many connections busy, on which a byte of a header arrives each second."""
 
     async def sender() -> None:
@@ -163,7 +150,6 @@ def _send_slowly(port: int) -> list[int]:
             await asyncio.wait_for(asyncio.gather(*(sender() for _ in range(SENDERS))), SENDS_S)
 
     asyncio.run(together())
-    return []
 
 
 def _send_bodies(port: int) -> list[int]:
@@ -189,7 +175,7 @@ def _send_bodies(port: int) -> list[int]:
     return asyncio.run(together())
 
 
-STRANGERS: Mapping[str, Callable[[int], Sequence[int]]] = {"slow senders": _send_slowly, "bodies": _send_bodies}
+STRANGERS: Mapping[str, Callable[[int], Sequence[int] | None]] = {"slow senders": _send_slowly, "bodies": _send_bodies}
 
 
 def _table(figures: Sequence[Mapping[str, Any]]) -> str:
