@@ -65,7 +65,7 @@ def test_several_settings_go_together(served: Served) -> None:
     [
         ({"kv_select": "keydiff", "kv_kernel": 5}, "kv_kernel", "kv_select keydiff takes none"),
         ({"kv_kernel": 4}, "kv_kernel", "it must be odd"),
-        ({"kv_select": "x"}, "kv_select", "one of snapkv, tova, keydiff, expected, kvzip"),
+        ({"kv_select": "x"}, "kv_select", "one of snapkv, tova, keydiff, kvzip"),
         ({"kv_elastic": "no"}, "kv_elastic", "boolean"),
         ({"kv_scissors": 4}, "kv_scissors", "kv_scissors is not a field"),
     ],
