@@ -20,8 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, row_chunks, rows_by_panel, unpack
-from ringkv.kernels.quantize import LINE, LINES, Int4Groups, chunks, stacked
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, row_chunks, unpack
+from ringkv.kernels.quantize import LINE, LINES, Int4Groups, stacked
 
 HALF = BLOCK_K // 2  # elements that share a multiple of the scale
 LARGEST = 127
@@ -39,10 +39,6 @@ class ByteGroups(NamedTuple):
     multiple: Tensor
     minimum: Tensor | None = None
     minimum_multiple: Tensor | None = None
-
-    def chunk(self, count: int) -> list["ByteGroups"]:
-        """Split by rows."""
-        return chunks(self, count)
 
     def with_minimums(self) -> "ByteGroups":
         """Return these groups with minimums, which are zero if there were none."""
@@ -71,14 +67,15 @@ def _nearest(weight: Tensor) -> ByteGroups:
     return ByteGroups(q, scale, torch.ones(len(q), q.shape[1] // HALF, dtype=torch.int8))
 
 
-def pack_groups(weight: Tensor | ByteGroups) -> Tensor:
-    """Pack [out, in], bfloat16 or already in groups, as int8-groups."""
-    return _lines(weight, LINE_16_BIT)
-
-
-def pack_groups_a8(weight: Tensor | ByteGroups) -> Tensor:
-    """Pack [out, in], bfloat16 or already in groups, as int8-groups-a8."""
-    return _lines(weight, LINE_A8)
+def pack_groups(weight: Tensor | ByteGroups, line: tuple[int, ...] = LINE_16_BIT) -> Tensor:
+    """Pack [out, in], bfloat16 or already in groups, as int8 [S, K, L, *line]."""
+    groups = weight if isinstance(weight, ByteGroups) else nearest(weight)
+    first, second = groups.multiple.unflatten(1, (-1, 2)).unbind(-1)
+    header = [_line(groups.scale, first, second)]
+    if groups.minimum is not None and groups.minimum_multiple is not None:
+        header.append(_line(groups.minimum, groups.minimum_multiple, torch.zeros_like(first)))
+    blocks = pack(groups.q).flatten(2).unflatten(2, (LINES, LINE))
+    return torch.cat((torch.stack(header, dim=2), blocks), dim=2).view(*blocks.shape[:2], -1, *line)
 
 
 def unpack_groups(packed: Tensor) -> Tensor:
@@ -97,22 +94,6 @@ def unpack_groups(packed: Tensor) -> Tensor:
 def has_minimums(packed: Tensor) -> bool:
     """Whether the groups of a packed matrix have minimums."""
     return packed.shape[2] > LINES + 1
-
-
-def groups_rows(packed: Tensor, rows: Tensor) -> Tensor:
-    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    return rows_by_panel(packed, rows, unpack_groups).bfloat16()
-
-
-def _lines(weight: Tensor | ByteGroups, shape: tuple[int, ...]) -> Tensor:
-    """Return int8 [S, K, L, *shape]."""
-    groups = weight if isinstance(weight, ByteGroups) else nearest(weight)
-    first, second = groups.multiple.unflatten(1, (-1, 2)).unbind(-1)
-    header = [_line(groups.scale, first, second)]
-    if groups.minimum is not None and groups.minimum_multiple is not None:
-        header.append(_line(groups.minimum, groups.minimum_multiple, torch.zeros_like(first)))
-    blocks = pack(groups.q).flatten(2).unflatten(2, (LINES, LINE))
-    return torch.cat((torch.stack(header, dim=2), blocks), dim=2).view(*blocks.shape[:2], -1, *shape)
 
 
 def _line(halves: Tensor, *each: Tensor) -> Tensor:

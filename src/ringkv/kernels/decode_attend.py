@@ -14,7 +14,7 @@ from ringkv.kernels import decode_attend_reference
 from ringkv.kernels.attended import Attended, empty_results
 from ringkv.kernels.keep_queries import keep_queries
 from ringkv.kernels.library import grouped, register
-from ringkv.kernels.slots import Rows, Slots, reading_of
+from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
 
 
 def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float) -> Attended:
@@ -44,8 +44,12 @@ class _Arguments(NamedTuple):
     @property
     def slots(self) -> Slots:
         planes = len(self.tensors) - self.pages - self.residents
-        pages, residents = self.tensors[planes : planes + self.pages], self.tensors[planes + self.pages :]
-        reading = reading_of(self.places, pages, residents)
+        reading: Pages | Ragged | None = None
+        if self.places is not None:
+            reading = Ragged(self.places)
+        elif self.pages:
+            digests, pins, counts, *residents = self.tensors[planes:]
+            reading = Pages(digests, pins, counts, Residents(*residents) if residents else None)
         return Slots(self.encoding, tuple(self.tensors[:planes]), self.centers, reading)
 
 

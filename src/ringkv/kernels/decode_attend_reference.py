@@ -100,7 +100,10 @@ def _attend_pages(
         recall.recall(q, reading, (stored.keys[0], stored.values[0]), rows, page, scale)
     if k is not None and v is not None:
         stored.write(k, v, rows)
-        _complete_digests(stored, reading, rows, page)
+        # Digests are of keys as they are decoded, minus their center: it adds the same to the scores of all pages.
+        # Those of rotated keys, which differ as much in each element, would be looser.
+        written = (pages.written(part, slot, rows.entry, page) for part in stored.keys)
+        pages.complete(stored.encoding.decode(*written), reading, rows)
         if reading.residents is not None:
             recall.write(reading.residents, (k, v), rows, page)
     seen = pages.selected(pages.scores(q, reading.digests[slot]) * scale, reading, rows, page)
@@ -108,16 +111,6 @@ def _attend_pages(
     if reading.residents is not None:
         return attend(q, *recall.recalled(reading.residents, slot, visible, page), visible[:, :, None], scale)
     return attend(q, *stored.decoded(slot), visible[:, :, None], scale)
-
-
-def _complete_digests(stored: _Stored, reading: Pages, rows: Rows, page: int) -> None:
-    """Write the digests of pages whose last entry was written: of keys as they are decoded, minus their center.
-
-    The center adds the same to the scores of all pages. Rotated keys differ as much in each element, so their digests
-    would be looser.
-    """
-    written = (pages.written(part, rows.slot.long(), rows.entry, page) for part in stored.keys)
-    pages.complete(stored.encoding.decode(*written), reading, rows)
 
 
 def _attend_ragged(

@@ -42,15 +42,9 @@ class Encoding(NamedTuple):
     has_centers: bool = True
 
 
-def _as_it_is(vectors: Tensor) -> tuple[Tensor, ...]:
-    return (vectors,)
-
-
-def _vectors(vectors: Tensor) -> Tensor:
-    return vectors
-
-
-PLAIN = Encoding((Part(None, lambda width: (width,)),), _as_it_is, _vectors, has_centers=False)
+PLAIN = Encoding(
+    (Part(None, lambda width: (width,)),), lambda vectors: (vectors,), lambda vectors: vectors, has_centers=False
+)
 ENCODINGS: Mapping[PlaneFormat, Encoding] = {
     "plain": PLAIN,
     "int8": Encoding(

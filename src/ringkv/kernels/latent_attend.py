@@ -33,8 +33,7 @@ def prefill_attend_latent(q: Tensor, k: Tensor, staged: StagedLatents, scale: fl
 
 
 def _prefill(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> tuple[Tensor, Tensor]:
-    out, lse = prefill_attend(q, k, k, staged.twice, scale)
-    return out, lse
+    return prefill_attend(q, k, k, staged.twice, scale)
 
 
 def _prefill_cuda(q: Tensor, k: Tensor, staged: StagedLatents, scale: float) -> tuple[Tensor, Tensor]:

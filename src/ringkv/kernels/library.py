@@ -102,6 +102,11 @@ def register(
         LIBRARY.impl(name, triton, "CUDA")
 
 
+def like_first(x: torch.Tensor, *_: object) -> torch.Tensor:
+    """Allocate what has the shape and dtype of the first argument. Shape function of operators with such a result."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def grouped(function: Callable[..., T]) -> Callable[..., T]:
     """Return a function of an operator's flat arguments, which calls `function` with groups of them.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.hadamard import butterflies
-from ringkv.kernels.library import register
+from ringkv.kernels.library import like_first, register
 
 
 def hadamard(x: Tensor, block: int, stride: int = 1) -> Tensor:
@@ -44,8 +44,4 @@ def signs(count: int, like: Tensor) -> Tensor:
     return (1 - 2 * parity).to(like.dtype)
 
 
-def _shape(x: Tensor, block: int, stride: int) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-register("hadamard", reference, _shape)
+register("hadamard", reference, like_first)

@@ -91,11 +91,18 @@ def _loads(library: Path) -> bool:
 
 
 def _load_built(compiler: str, folder: Path, on_build: OnBuild, on_wait: Callable[[], None]) -> Path:
-    if _failure(folder).exists():
-        raise RuntimeError(_remembered(folder))
+    if failed := _remembered(folder):
+        raise RuntimeError(failed)
 
     def make(into: Path) -> None:
-        _build([compiler, *_flags()], _failure(folder), into, on_build)
+        try:
+            compile_library([compiler, *_flags()], into, on_build)
+        except Killed:
+            raise
+        except RuntimeError as error:
+            if unwritable(into) is None:
+                _failure(folder).write_text(str(error), encoding="utf-8")
+            raise
 
     library = built(folder, make, on_wait) / LIBRARY
     try:
@@ -107,8 +114,7 @@ def _load_built(compiler: str, folder: Path, on_build: OnBuild, on_wait: Callabl
 
 def failure(compiler: str, cache: Path) -> str | None:
     """Return why the operators could not be built, and how to try again; None if no build has failed."""
-    made = folder(compiler, cache)
-    return _remembered(made) if _failure(made).exists() else None
+    return _remembered(folder(compiler, cache))
 
 
 def folder(compiler: str, cache: Path) -> Path:
@@ -121,8 +127,9 @@ def _failure(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.failed")
 
 
-def _remembered(folder: Path) -> str:
-    return f"{_failure(folder).read_text(encoding='utf-8')}\n(delete {_failure(folder)} to try again)"
+def _remembered(folder: Path) -> str | None:
+    file = _failure(folder)
+    return f"{file.read_text(encoding='utf-8')}\n(delete {file} to try again)" if file.exists() else None
 
 
 def _flags() -> list[str]:
@@ -153,18 +160,6 @@ def header() -> str:
         for name, value in CONSTANTS.items()
     )
     return "\n".join(("#pragma once", "#include <cstdint>", "namespace ringkv {", *lines, "}", ""))
-
-
-def _build(command: list[str], failure: Path, into: Path, on_build: OnBuild) -> None:
-    """Compile and link the library in the folder `into`; a compiler's error is also written to `failure`."""
-    try:
-        compile_library(command, into, on_build)
-    except Killed:
-        raise
-    except RuntimeError as error:
-        if unwritable(into) is None:
-            failure.write_text(str(error), encoding="utf-8")
-        raise
 
 
 def compile_library(command: list[str], into: Path, on_build: OnBuild) -> None:

@@ -19,8 +19,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tens
 
     With an `offset` (Gemma's is 1) the factor is offset + weight and the product is float32.
     """
-    wide = unweighted_norm(x, eps)
-    return (wide * (offset + weight.float())).to(x.dtype) if offset else wide.to(x.dtype) * weight
+    return wide_norm(x, weight, eps, offset).to(x.dtype) if offset else unweighted_norm(x, eps).to(x.dtype) * weight
 
 
 def wide_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:

@@ -34,7 +34,7 @@ def shares(scores: Tensor, seen: Tensor) -> Tensor:
     """Return float32 [B, H, P]: the logarithm of the share of attention that scores [B, H, G, P] promise to a page.
 
     The query head that promises a page the most counts: the sum over heads (ArkVale) lets many heads that look
-    everywhere hide a head that looks at few pages. Shares are of `seen` pages, bool [B, H, P]. NaN promises nothing.
+    everywhere hide a head that looks at few pages. Shares are of `seen` pages, bool [B, 1, P]. NaN promises nothing.
     """
     finite = scores.nan_to_num(nan=float("-inf"), posinf=torch.finfo(torch.float32).max)
     every = finite.masked_fill(~seen[:, :, None], float("-inf"))
@@ -61,9 +61,7 @@ def priority(scores: Tensor, reading: Pages, rows: Rows, page: int) -> Tensor:
     """Return float32 [B, H, P]: by what `selected` selects pages before the newest; infinite for pinned ones."""
     slot = rows.slot.long()
     older = (rows.live + page - 1) // page - reading.counts[slot, 2]
-    is_older = (torch.arange(scores.shape[-1], device=scores.device) < older[:, None, None]).expand(
-        *scores.shape[:2], -1
-    )
+    is_older = torch.arange(scores.shape[-1], device=scores.device) < older[:, None, None]
     return torch.maximum(shares(scores, is_older), reading.pins[slot])
 
 

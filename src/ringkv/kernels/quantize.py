@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, packed_rows, row_chunks, rows_by_panel, unpack
+from ringkv.kernels.packing import BLOCK_K, PANEL_N, by_panel, pack, packed_rows, row_chunks, unpack
 
 LINE = 64  # bytes
 LINES = PANEL_N * BLOCK_K // LINE  # of an int8 block
@@ -28,20 +28,12 @@ class Int4Groups(NamedTuple):
     scale: Tensor
     minimum: Tensor
 
-    def chunk(self, count: int) -> list["Int4Groups"]:
-        """Split by rows."""
-        return chunks(self, count)
-
 
 class Int8Rows(NamedTuple):
     """A matrix [out, in] in 8 bits: q int8 [out, in], -127 to 127; scale float32 [out]."""
 
     q: Tensor
     scale: Tensor
-
-    def chunk(self, count: int) -> list["Int8Rows"]:
-        """Split by rows."""
-        return chunks(self, count)
 
 
 Quantised = TypeVar("Quantised", bound=tuple[Tensor | None, ...])
@@ -113,11 +105,6 @@ def unpack_int4(packed: Tensor) -> Tensor:
     words: Tensor = packed[:, :, 1:].unflatten(-1, (PANEL_N, 4)).transpose(-1, -2)  # [S, K, 4 lines, 4 bytes, 16 words]
     q = torch.stack((words & 15, words >> 4), dim=-2).reshape(*packed.shape[:2], PANEL_N, PANEL_N, 2)
     return unpack(q * scale + minimum)
-
-
-def int4_rows(packed: Tensor, rows: Tensor) -> Tensor:
-    """Look up rows of a packed matrix: int [N] -> bfloat16 [N, in]."""
-    return rows_by_panel(packed, rows, unpack_int4).bfloat16()
 
 
 def _nearest_int8(weight: Tensor) -> Int8Rows:

@@ -82,17 +82,6 @@ class Slots(NamedTuple):
     queries: Tensor | None = None
 
     @property
-    def pages(self) -> list[Tensor]:
-        """Digests, pins and counts."""
-        return list(self.reading[:3]) if isinstance(self.reading, Pages) else []
-
-    @property
-    def residents(self) -> list[Tensor]:
-        """The tensors of `Residents`."""
-        resident = self.reading.residents if isinstance(self.reading, Pages) else None
-        return list(resident or ())
-
-    @property
     def places(self) -> Tensor | None:
         """The places of ragged heads: an argument of the operator."""
         return self.reading.places if isinstance(self.reading, Ragged) else None
@@ -100,18 +89,9 @@ class Slots(NamedTuple):
     @property
     def arguments(self) -> tuple[list[Tensor], Tensor | None, Tensor | None, int, int]:
         """The tensors in one list, centers, places, and how many tensors are of pages and of residents."""
-        pages, residents = self.pages, self.residents
+        paged = self.reading if isinstance(self.reading, Pages) else None
+        pages, residents = (paged[:3], paged.residents or ()) if paged else ((), ())
         return [*self.planes, *pages, *residents], self.centers, self.places, len(pages), len(residents)
-
-
-def reading_of(places: Tensor | None, pages: Sequence[Tensor], residents: Sequence[Tensor]) -> Pages | Ragged | None:
-    """Return the reading that the operator's arguments describe."""
-    if places is not None:
-        return Ragged(places)
-    if not pages:
-        return None
-    digests, pins, counts = pages
-    return Pages(digests, pins, counts, Residents(*residents) if residents else None)
 
 
 _LEAVES = Tensor, frozenset

@@ -74,8 +74,10 @@ def salient(saliency: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _encode(slot: ZipSlots, at: Place, keys: Tensor, values: Tensor, saliency: Tensor, chunks: int = 1) -> None:
     """Write so many chunks of keys and values [H, chunks * n, D]; `at` is the place of the first one."""
+    tokens = at.highs + at.lows
     keys, values, saliency = (
-        _by_chunk(x, chunks, at.highs + at.lows) for x in (keys.float(), values.float(), saliency)
+        x.unflatten(1, (chunks, tokens)).flatten(0, 1)  # [H * chunks, n, ...]
+        for x in (keys.float(), values.float(), saliency)
     )
     factors = value_factors(values)
     slot.value_factors[:, at.chunk : at.chunk + chunks] = factors.unflatten(0, (-1, chunks))
@@ -84,12 +86,6 @@ def _encode(slot: ZipSlots, at: Place, keys: Tensor, values: Tensor, saliency: T
         encoded = *encode_keys(keys.gather(1, rows), bits), *encode_values(values.gather(1, rows), factors, bits)
         for tensor, new in zip(part, encoded, strict=True):
             tensor[:] = new.view(tensor.shape)
-
-
-def _by_chunk(x: Tensor, chunks: int, tokens: int) -> Tensor:
-    """Return [H * chunks, n, ...] of [H, chunks * n, ...]."""
-    by_chunk: Tensor = x.unflatten(1, (chunks, tokens))
-    return by_chunk.flatten(0, 1)
 
 
 def _fill_buffer(slot: ZipSlots, keys: Tensor, values: Tensor, saliency: Tensor) -> None:
