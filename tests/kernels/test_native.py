@@ -1,6 +1,7 @@
 """Builds of the C++ operators: the flags, and what an interruption leaves."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ import slow_compiler
 
 from ringkv.kernels import native
 from ringkv.kernels.native import CONSTANTS
-from ringkv.machine.compiler import find_compiler
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -23,11 +23,11 @@ def test_kernels_are_built_without_amx_if_the_system_refuses_its_registers(
 
 @pytest.mark.parametrize("capability", ["DEFAULT", "AVX2", "AVX512"])
 def test_a_processor_without_avx2_gets_no_kernels(capability: str) -> None:
-    compiler = find_compiler()
+    compiler = shutil.which("g++")  # not that of `make avx2`, which always has AVX2
     if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
+        pytest.skip("no g++ on this machine")
     source = native.SOURCES / native.PRECOMPILED
-    command = [compiler.path, "-E", "-x", "c++", f"-DCPU_CAPABILITY_{capability}", source]
+    command = [compiler, "-E", "-x", "c++", f"-DCPU_CAPABILITY_{capability}", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ("the C++ kernels need a processor with AVX2" in done.stderr) is (capability == "DEFAULT")
 
