@@ -107,14 +107,12 @@ def prefill_attend(
 
 
 class Piece(NamedTuple):
-    """One segment's tensors: its queries and new vectors, and what its lane has staged, new vectors included.
+    """One segment's tensors: its queries, and what its lane has staged, its own keys and values included.
 
     seen_k, seen_v [H, start + T, D]. begins: the first place of each head, if not all are 0.
     """
 
     q: Tensor
-    k: Tensor
-    v: Tensor
     seen_k: Tensor
     seen_v: Tensor
     start: int
@@ -129,16 +127,14 @@ class Piece(NamedTuple):
         at = 0
         while at < len(self.q):
             stop = min(len(self.q), at + unit - (self.start + at) % unit)
-            q, k, v = (part[at:stop] for part in (self.q, self.k, self.v))
-            yield Piece(q, k, v, *self.seen(self.start + stop), self.start + at, self.begins)
+            yield Piece(self.q[at:stop], *self.seen(self.start + stop), self.start + at, self.begins)
             at = stop
 
     def heads(self) -> Iterator["Piece"]:
         """Divide the piece by head, each with its own places alone."""
         for head, first in enumerate(self.begins):
-            heads = slice(head, head + 1)
-            q, k, v = (part[:, heads] for part in (self.q, self.k, self.v))
-            yield Piece(q, k, v, self.seen_k[heads, first:], self.seen_v[heads, first:], self.start - first)
+            own = slice(head, head + 1)
+            yield Piece(self.q[:, own], self.seen_k[own, first:], self.seen_v[own, first:], self.start - first)
 
 
 def attend_segments(
@@ -179,9 +175,8 @@ def stage(segment: Segment, q: Tensor, k: Tensor | None, v: Tensor | None, stage
         at, place = tail.row - segment.row, tail.start - segment.length + size
         queries = q[at : at + tail.rows].permute(1, 2, 0, 3)
         window[segment.lane, :, :, place : place + tail.rows] = queries
-    here_k, here_v = (plane[:, segment.entries].transpose(0, 1) for plane in (keys, values))
     seen = slice(segment.first, segment.entries.stop)
-    return Piece(q, here_k, here_v, keys[:, seen], values[:, seen], segment.start)
+    return Piece(q, keys[:, seen], values[:, seen], segment.start)
 
 
 def reference(
@@ -237,7 +232,8 @@ def _history_and_unit(piece: Piece, scale: float) -> Attended:
     """The G query heads of a key-value head are rows of one matrix, so the history is read once for all."""
     chunk, heads, groups, width = piece.q.shape
     rows = piece.q.permute(1, 2, 0, 3).reshape(1, heads, groups * chunk, width)
-    here_k, here_v = (t.transpose(0, 1).repeat_interleave(groups, 0)[None] for t in (piece.k, piece.v))
+    own = piece.seen(piece.start + chunk, piece.start)
+    here_k, here_v = (vectors.repeat_interleave(groups, 0)[None] for vectors in own)
     here = _flash(rows.view(1, heads * groups, chunk, width), here_k, here_v, scale, causal=True)
     attended = Attended(here.out.reshape(rows.shape), here.lse.reshape(rows.shape[:-1]))
     if piece.start:
