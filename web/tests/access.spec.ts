@@ -1,14 +1,5 @@
-import AxeBuilder from "@axe-core/playwright";
-import { expect, type Page, test } from "@playwright/test";
-import { document, finished, message, open, ownWords, paste, set } from "./page.ts";
-
-/** Return the rules that are broken seriously, with the first element of each. */
-async function faults(page: Page): Promise<string[]> {
-  const { violations } = await new AxeBuilder({ page }).analyze();
-  return violations
-    .filter((one) => one.impact === "serious" || one.impact === "critical")
-    .map((one) => `${one.id}: ${one.nodes[0]?.html}`);
-}
+import { expect, test } from "@playwright/test";
+import { document, faults, finished, fits, message, open, ownWords, paste, set } from "./page.ts";
 
 for (const colorScheme of ["light", "dark"] as const) {
   test.describe(`in ${colorScheme} colours`, () => {
@@ -54,24 +45,30 @@ test("the switch of colours goes against the system's", async ({ page }) => {
 });
 
 test.describe("on a phone", () => {
-  test.use({ viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true });
+  test.use({ viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true });
 
   test("the picture is a tab under the chat, and nothing is wider than the screen", async ({ page }) => {
     await page.goto("/"); // the model's name is not shown
-    const fits = () => page.evaluate(() => window.document.documentElement.scrollWidth <= innerWidth);
     const memory = page.getByRole("complementary", { name: "Memory" });
     await expect(message(page)).toBeVisible();
     await expect(memory).toBeHidden();
-    expect(await fits()).toBe(true);
+    expect(await fits(page)).toBe(true);
     await page.getByRole("button", { name: "Memory" }).click();
     await expect(memory).toBeVisible();
     await expect(message(page)).toBeHidden();
-    expect(await fits()).toBe(true);
+    expect(await fits(page)).toBe(true);
     await page.getByRole("button", { name: "Conversations" }).click();
     await expect(page.getByRole("button", { name: "New chat" })).toBeVisible();
     await page.goto("/dashboard");
     await expect(page.getByText("Slots now")).toBeVisible();
-    expect(await fits()).toBe(true);
+    expect(await fits(page)).toBe(true);
+    expect(await faults(page)).toEqual([]);
+  });
+  test("the list of all fields is no wider than the screen either", async ({ page }) => {
+    await page.goto("/docs");
+    await page.locator("details").evaluateAll((all) => all.map((one) => one.setAttribute("open", "")));
+    await expect(page.getByText("kv_budget").first()).toBeVisible();
+    expect(await fits(page)).toBe(true);
     expect(await faults(page)).toEqual([]);
   });
 });

@@ -58,6 +58,24 @@ test("an error of the server is shown in its words", async ({ page }) => {
   await expect(page.getByRole("alert")).toHaveCount(0);
 });
 
+test("a policy that the server does not offer is refused in its words, and explained", async ({ page }) => {
+  await open(page);
+  await expect(page.getByText(/Not of this server.* arkvale keeps every token/)).toBeVisible();
+  await set(page, { "Other fields": '{"kv_policy": "arkvale"}' });
+  await message(page).fill("Hello");
+  await send(page).click();
+  await expect(page.getByRole("alert")).toContainText(/The server refused\. .*arkvale.*pages/s);
+});
+
+test("the example's question is answered from a small budget", async ({ page }) => {
+  await open(page);
+  await page.getByRole("button", { name: "Attach an example document" }).click();
+  await expect(page.getByText(/^[\d,]+ tokens$/)).toBeVisible();
+  await message(page).press("Enter");
+  await finished(page);
+  await expect(answer(page)).toContainText(/third step/);
+});
+
 test("a long document is a chip with its number of tokens, and one that is too long says so", async ({ page }) => {
   await open(page);
   const [counted] = await Promise.all([

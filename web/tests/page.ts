@@ -1,5 +1,6 @@
 /** What several tests do with the page. */
 
+import AxeBuilder from "@axe-core/playwright";
 import { expect, type Page } from "@playwright/test";
 
 export const message = (page: Page) => page.getByRole("textbox", { name: "Message" });
@@ -42,4 +43,17 @@ export async function paste(page: Page, text: string): Promise<void> {
 export function document(tokens: number): string {
   const line = (i: number) => `Item ${i} of the list is stored in the cellar beside the old blue boxes.`;
   return Array.from({ length: Math.ceil(tokens / 18) }, (_, i) => line(i)).join("\n");
+}
+
+/** Whether nothing is wider than the screen. */
+export function fits(page: Page): Promise<boolean> {
+  return page.evaluate(() => window.document.documentElement.scrollWidth <= innerWidth);
+}
+
+/** Return the rules that are broken seriously, with the first element of each. */
+export async function faults(page: Page): Promise<string[]> {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  return violations
+    .filter((one) => one.impact === "serious" || one.impact === "critical")
+    .map((one) => `${one.id}: ${one.nodes[0]?.html}`);
 }

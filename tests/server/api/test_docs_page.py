@@ -41,3 +41,10 @@ def test_the_page_has_every_operation_and_every_field_of_the_schema(served: Serv
     }
     assert operations | fields <= shown
     assert "kv_budget" in fields
+
+
+def test_every_operation_has_a_title_of_several_words(served: Served) -> None:
+    text = served.http.get("/docs").text
+    titles = {operation: title for title, operation in re.findall(r"<summary>([^<]*) <code>([^<]+)</code>", text)}
+    assert titles["POST /v1/chat/completions"] == "Answer a chat"
+    assert [operation for operation, title in titles.items() if len(title.split()) < 2] == []

@@ -8,6 +8,7 @@ export function CacheFields({ conversation }: { conversation: Conversation }) {
   const set = (change: Partial<typeof settings>) =>
     update(id, (old) => ({ ...old, settings: { ...old.settings, ...change } }));
   const standard = known?.default_kv.policy ?? "";
+  const readsPages = (settings.policy || standard) === "arkvale";
   const budget = known?.default_kv.budget ?? known?.limits.capacity;
   return (
     <span class="cache-fields">
@@ -26,7 +27,7 @@ export function CacheFields({ conversation }: { conversation: Conversation }) {
             ))}
         </select>
       </label>
-      <label title="Budget: entries that the request may hold">
+      <label title={`Budget: entries that ${readsPages ? "a step reads" : "the request may hold"}`}>
         <span>budget</span>
         <input
           inputMode="numeric"

@@ -1,7 +1,8 @@
 import { useEffect } from "preact/hooks";
 import { MemoryPanel } from "../memory/MemoryPanel";
-import { Composer, focusComposer } from "./Composer";
+import { Composer } from "./Composer";
 import { current, currentId, startNew } from "./conversations";
+import { focusComposer } from "./editing";
 import { stop } from "./exchange";
 import { half, listShown } from "./layout";
 import { Messages } from "./Messages";

@@ -4,6 +4,7 @@ import { count } from "../text/format";
 import { Icon } from "../ui/Icon";
 import { IconButton } from "../ui/IconButton";
 import { CacheFields } from "./CacheFields";
+import { compare } from "./compare";
 import { type Conversation, newId, wireMessages } from "./conversations";
 import {
   attach,
@@ -22,10 +23,6 @@ import { refusals, running, send, stop } from "./exchange";
 import { DocChip } from "./Messages";
 import { SettingsDialog } from "./SettingsDialog";
 import { hiddenSettings, requestFields } from "./settings";
-
-export function focusComposer(): void {
-  document.getElementById("composer")?.focus();
-}
 
 /** The messages of a request with the text and documents that are being written. */
 function drafted(conversation: Conversation) {
@@ -55,19 +52,28 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     box.style.height = `${box.scrollHeight}px`;
   }, [draft.value]);
 
-  const submit = () => {
-    if (isEmpty || isRunning || tooLong) return;
+  const canBeSent = () => {
+    if (isEmpty || isRunning || tooLong) return false;
     try {
       requestFields(conversation.settings);
     } catch (error) {
       setFault(error instanceof Error ? error.message : String(error));
-      return;
+      return false;
     }
     setFault("");
+    return true;
+  };
+
+  const submit = () => {
+    if (!canBeSent()) return;
     const before = beforeEdit(conversation);
     const [text, docs] = [draft.value.trim(), attached.value];
     cancelEdit();
     send(conversation, before, text, docs);
+  };
+
+  const submitToAll = () => {
+    if (canBeSent()) void compare(conversation, beforeEdit(conversation), draft.value.trim(), attached.value);
   };
 
   const onKeyDown = (event: KeyboardEvent) => {
@@ -160,29 +166,40 @@ export function Composer({ conversation }: { conversation: Conversation }) {
             >
               {changed > 0 && <small class="wide-only">{count(changed)} set</small>}
             </IconButton>
-            <span class="push" />
-            <Size />
-            {isRunning ? (
+            <span class="ends">
+              <Size />
               <button
                 type="button"
-                class="primary round"
-                aria-label="Stop"
-                title="Stop (Esc)"
-                onClick={() => stop(conversation.id)}
+                class="quiet"
+                title="Answer under several budgets, side by side"
+                disabled={isEmpty || isRunning || Boolean(tooLong)}
+                onClick={submitToAll}
               >
-                <Icon name="stop" />
+                <Icon name="columns" />
+                <span class="wide-only">Compare budgets</span>
               </button>
-            ) : (
-              <button
-                type="submit"
-                class="primary round"
-                aria-label="Send"
-                title="Send (Enter)"
-                disabled={isEmpty || Boolean(tooLong)}
-              >
-                <Icon name="send" />
-              </button>
-            )}
+              {isRunning ? (
+                <button
+                  type="button"
+                  class="primary round"
+                  aria-label="Stop"
+                  title="Stop (Esc)"
+                  onClick={() => stop(conversation.id)}
+                >
+                  <Icon name="stop" />
+                </button>
+              ) : (
+                <button
+                  type="submit"
+                  class="primary round"
+                  aria-label="Send"
+                  title="Send (Enter)"
+                  disabled={isEmpty || Boolean(tooLong)}
+                >
+                  <Icon name="send" />
+                </button>
+              )}
+            </span>
           </div>
         </div>
         <p id="composer-help" class="off-screen">

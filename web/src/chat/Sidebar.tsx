@@ -3,8 +3,8 @@ import { forgetPicture } from "../memory/pictures";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
 import { IconButton } from "../ui/IconButton";
-import { focusComposer } from "./Composer";
 import { type Conversation, currentId, exported, listed, open, remove, rename, storageFault } from "./conversations";
+import { focusComposer } from "./editing";
 import { running, stop } from "./exchange";
 import { listShown } from "./layout";
 

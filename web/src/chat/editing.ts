@@ -12,7 +12,7 @@ export function beginEdit(_: Conversation, message: Message): void {
   draft.value = message.text;
   attached.value = message.docs ?? [];
   editing.value = message.id;
-  document.getElementById("composer")?.focus();
+  focusComposer();
 }
 
 export function cancelEdit(): void {
@@ -25,4 +25,8 @@ export function cancelEdit(): void {
 export function beforeEdit({ messages }: Conversation): Message[] {
   const at = messages.findIndex((one) => one.id === editing.value);
   return at < 0 ? messages : messages.slice(0, at);
+}
+
+export function focusComposer(): void {
+  document.getElementById("composer")?.focus();
 }

@@ -1,9 +1,10 @@
 /** Sending a conversation and taking its answer. Several conversations may run at a time. */
 
 import { signal } from "@preact/signals";
-import { type ChatPart, streamChat } from "../api/chat";
+import { streamChat } from "../api/chat";
 import { ApiError } from "../api/client";
 import { model } from "../api/live";
+import type { WireMessage } from "../api/types";
 import { beginTrace, endTrace, traceId, traces } from "../memory/trace";
 import { many } from "../text/format";
 import { announce } from "../ui/announce";
@@ -21,7 +22,8 @@ import {
 } from "./conversations";
 import { attached } from "./documents";
 import { draft } from "./editing";
-import { requestFields } from "./settings";
+import { Incoming, wordsOf } from "./incoming";
+import { requestFields, type Settings } from "./settings";
 
 /** Running answers by conversation. */
 export const running = signal<Map<string, AbortController>>(new Map());
@@ -31,12 +33,15 @@ export const refusals = signal<ReadonlyMap<string, string>>(new Map());
 
 /** Send a question after the messages `before` it. If the server refuses it, it is written again. */
 export function send(conversation: Conversation, before: readonly Message[], text: string, docs: Doc[]): void {
-  const asked: Message = { id: newId(), role: "user", text, ...(docs.length > 0 && { docs }) };
-  void answer(conversation, [...before, asked], () => {
+  void answer(conversation, [...before, question(text, docs)], () => {
     if (conversation.id !== currentId.peek() || draft.peek()) return;
     draft.value = text;
     attached.value = docs;
   });
+}
+
+export function question(text: string, docs: Doc[]): Message {
+  return { id: newId(), role: "user", text, ...(docs.length > 0 && { docs }) };
 }
 
 /** Answer the last question again, without what came after it. */
@@ -54,25 +59,23 @@ async function answer(conversation: Conversation, asked: Message[], giveBack = (
   if (running.value.has(id)) return;
   const abort = new AbortController();
   const messages = wireMessages(settings, asked);
-  const written = new Draft(id, asked);
+  const written = new Incoming(
+    (message) => isThere(id) && setMessage(id, message, false),
+    () => announce("The answer has begun."),
+  );
+  setMessages(id, [...asked, written.message]);
   const undoTrace = beginTrace(id, messages);
   setRunning(id, abort);
   setRefusal(id, "");
   announce("Waiting for the answer.");
   try {
-    const body = {
-      ...(model.value && { model: model.value }),
-      messages,
-      stream: true,
-      stream_options: { include_usage: true },
-      kv_trace: true,
-      ...requestFields(settings),
-    };
+    const body = { kv_trace: true, ...chatBody(settings, messages) };
     for await (const part of streamChat(body, abort.signal)) {
       if (part.kind === "id") traceId(id, part.id);
       written.take(part);
     }
     written.end();
+    announce(`The answer is complete: ${many(written.message.usage?.completion_tokens ?? 0, "token")}.`);
   } catch (error) {
     if (isRefused(error)) {
       undoTrace();
@@ -80,14 +83,29 @@ async function answer(conversation: Conversation, asked: Message[], giveBack = (
       setRefusal(id, `The server refused. ${wordsOf(error)}`);
       announce(`The server refused: ${wordsOf(error)}`);
       giveBack();
+    } else if (abort.signal.aborted) {
+      written.stop(sampledBy(id));
+      announce("Stopped.");
     } else {
-      written.fail(error, abort.signal.aborted);
+      written.fail(error);
+      announce(`The answer failed: ${wordsOf(error)}`);
     }
   } finally {
     setRunning(id, null);
     endTrace(id);
     persist();
   }
+}
+
+/** Return the body of a request for an answer, as a stream. */
+export function chatBody(settings: Settings, messages: WireMessage[]): Record<string, unknown> {
+  return {
+    ...(model.value && { model: model.value }),
+    messages,
+    stream: true,
+    stream_options: { include_usage: true },
+    ...requestFields(settings),
+  };
 }
 
 /** Whether the server refused a request for what it is, before its answer began. */
@@ -100,100 +118,22 @@ function isThere(id: string): boolean {
   return conversations.value.some((one) => one.id === id);
 }
 
-function setRefusal(id: string, said: string): void {
+export function setRefusal(id: string, said: string): void {
   const next = new Map(refusals.value);
   if (said) next.set(id, said);
   else next.delete(id);
   refusals.value = next;
 }
 
-/** Return an error in the page's words. */
-function wordsOf(error: unknown): string {
-  const said = (error instanceof Error ? error.message : String(error)).replaceAll("kv_budget", "budget");
-  return error instanceof ApiError && error.status ? `${said} (status ${error.status})` : said;
-}
-
-function setRunning(id: string, abort: AbortController | null): void {
+export function setRunning(id: string, abort: AbortController | null): void {
   const next = new Map(running.value);
   if (abort) next.set(id, abort);
   else next.delete(id);
   running.value = next;
 }
 
-/** The answer that is being written; shown at most once a frame. */
-class Draft {
-  private message: Message = { id: newId(), role: "assistant", text: "" };
-  private readonly begin = performance.now();
-  private first = 0;
-  private frame = 0;
-  private parts = 0;
-
-  constructor(
-    private readonly conversation: string,
-    asked: Message[],
-  ) {
-    setMessages(conversation, [...asked, this.message]);
-  }
-
-  take(part: ChatPart): void {
-    if (part.kind === "text" || part.kind === "reasoning") this.started();
-    this.message = withPart(this.message, part);
-    this.frame ||= requestAnimationFrame(() => this.show());
-  }
-
-  end(): void {
-    this.time();
-    this.show();
-    announce(`The answer is complete: ${many(this.message.usage?.completion_tokens ?? 0, "token")}.`);
-  }
-
-  fail(error: unknown, stopped: boolean): void {
-    this.time();
-    const said = wordsOf(error);
-    this.message = stopped
-      ? { ...this.message, finish: "stopped", sampled: Math.max(this.parts, sampledBy(this.conversation)) }
-      : { ...this.message, error: said };
-    this.show();
-    announce(stopped ? "Stopped." : `The answer failed: ${said}`);
-  }
-
-  private started(): void {
-    this.parts += 1;
-    if (this.first) return;
-    this.first = performance.now();
-    announce("The answer has begun.");
-  }
-
-  private time(): void {
-    if (!this.first) return;
-    const timing = { first: (this.first - this.begin) / 1000, rest: (performance.now() - this.first) / 1000 };
-    this.message = { ...this.message, timing };
-  }
-
-  private show(): void {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
-    if (isThere(this.conversation)) setMessage(this.conversation, this.message, false);
-  }
-}
-
 /** Return how many tokens the newest tick has of a conversation's answer. */
 function sampledBy(conversation: string): number {
   const slot = traces.peek().get(conversation)?.slot;
   return slot ? slot.seen - slot.prompt : 0;
-}
-
-function withPart(message: Message, part: ChatPart): Message {
-  switch (part.kind) {
-    case "text":
-      return { ...message, text: message.text + part.text };
-    case "reasoning":
-      return { ...message, reasoning: (message.reasoning ?? "") + part.text };
-    case "finish":
-      return { ...message, finish: part.reason };
-    case "usage":
-      return { ...message, usage: part.usage };
-    case "id":
-      return message;
-  }
 }

@@ -77,19 +77,29 @@ const POLICIES: Record<string, string> = {
   scissorhands: "reviews its entries and evicts those whose attention was mostly low",
 };
 
-/** What the policies that the server offers keep. */
+/** What the policies keep: those that the server offers, and those that need slots of their own. */
 function Policies() {
-  const offered = hello.value?.policies.filter((name) => name in POLICIES) ?? [];
+  const known = hello.value?.policies;
+  if (!known) return null;
+  const names = Object.keys(POLICIES);
+  const others = names.filter((name) => !known.includes(name));
   return (
-    <p>
-      Policies:{" "}
-      {offered.map((name, i) => (
-        <>
-          {i > 0 && "; "}
-          <b>{name}</b> {POLICIES[name]}
-        </>
-      ))}
-      .
-    </p>
+    <>
+      <p>Policies: {explained(names.filter((name) => known.includes(name)))}.</p>
+      {others.length > 0 && (
+        <p>
+          Not of this server, which needs <code>--kv-policy</code> for them: {explained(others)}.
+        </p>
+      )}
+    </>
   );
+}
+
+function explained(names: string[]) {
+  return names.map((name, i) => (
+    <>
+      {i > 0 && "; "}
+      <b>{name}</b> {POLICIES[name]}
+    </>
+  ));
 }

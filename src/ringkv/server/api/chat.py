@@ -39,7 +39,7 @@ class ChatCompletion(Answer):
 def chat_router(models: Models) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/chat/completions", responses=answers(ChatCompletion))
+    @router.post("/v1/chat/completions", summary="Answer a chat", responses=answers(ChatCompletion))
     async def chat(body: ChatBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
         refuse_unsupported(body, OF_COMPLETIONS)

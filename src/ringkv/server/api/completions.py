@@ -39,7 +39,7 @@ class Completion(Answer):
 def completions_router(models: Models) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/completions", responses=answers(Completion))
+    @router.post("/v1/completions", summary="Complete a text", responses=answers(Completion))
     async def complete(body: CompletionBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
         refuse_unsupported(body)

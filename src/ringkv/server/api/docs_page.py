@@ -22,6 +22,8 @@ STYLE = (
     "table{border-collapse:collapse;width:100%}td,th{border-top:1px solid #8884;padding:.3rem .6rem;text-align:left;"
     "vertical-align:top}code{font-family:ui-monospace,monospace}summary{cursor:pointer}details{margin:.7rem 0}"
     ":root{color-scheme:light dark}"
+    "@media(max-width:48rem){body{overflow-wrap:anywhere}table,tbody,tr,td{display:block}th{display:none}"
+    "td{border:0;padding:0 0 0 .6rem}td:first-child{border-top:1px solid #8884;padding:.4rem 0 0}}"
 )
 
 
@@ -46,18 +48,20 @@ def page(api: Schema) -> str:
         if method in methods
     )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
         f"<style>{STYLE}</style></head><body><h1>{title}</h1><p>{escape(info.get('description', ''))}</p>"
         f'<p>For programs: <a href="/openapi.json">/openapi.json</a></p>{operations}</body></html>'
     )
 
 
 def _operation(api: Schema, name: str, operation: Schema) -> str:
-    told = operation.get("description") or operation.get("summary", "")
+    title, told = operation.get("summary", ""), operation.get("description", "")
     statuses = ", ".join(operation.get("responses", ()))
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     return (
-        f"<details><summary><code>{escape(name)}</code></summary><p>{escape(told)}</p>{_fields(api, body)}"
+        f"<details><summary>{escape(title)} <code>{escape(name)}</code></summary><p>{escape(told)}</p>"
+        f"{_fields(api, body)}"
         f"<p>Statuses: {escape(statuses)}</p></details>"
     )
 

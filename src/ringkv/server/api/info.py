@@ -45,13 +45,13 @@ def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRou
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
-    @router.get("/health")
+    @router.get("/health", summary="Check that the server lives")
     async def health() -> Health:
         """Liveness: this process serves, even while its engine is being started again."""
         return Health(status="ok")
 
     @router.head("/ready", include_in_schema=False)
-    @router.get("/ready", responses=errors(503))
+    @router.get("/ready", summary="Check that requests are taken", responses=errors(503))
     async def ready() -> Health:
         """Readiness: a request that is sent now is taken, whichever model it names."""
         drain.check()
@@ -63,22 +63,25 @@ def info_router(models: Models, server_metrics: Metrics, drain: Drain) -> APIRou
                 raise PrefillUnavailable(f"no prefill worker of {name} is connected; the log says why")
         return Health(status="ok")
 
-    @router.get("/version")
+    @router.get("/version", summary="Name the server's version")
     async def version() -> Version:
         return Version(version=VERSION)
 
     @router.get(
-        "/metrics", responses={200: {"content": TEXT, "description": "Prometheus text"}}, response_class=Response
+        "/metrics",
+        summary="Report metrics to Prometheus",
+        responses={200: {"content": TEXT, "description": "Prometheus text"}},
+        response_class=Response,
     )
     async def metrics() -> Response:
         return Response(server_metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @router.get("/v1/models/", include_in_schema=False)
-    @router.get("/v1/models")
+    @router.get("/v1/models", summary="List the models")
     async def cards() -> Cards:
         return Cards(object="list", data=[_card(serving, name) for serving in models for name in serving.names])
 
-    @router.get("/v1/models/{name:path}", responses=errors(404))
+    @router.get("/v1/models/{name:path}", summary="Describe a model", responses=errors(404))
     async def card(name: str) -> Card:
         return _card(models.find(name), name)
 

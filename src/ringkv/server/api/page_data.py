@@ -92,7 +92,12 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
     lives = {serving.names[0]: Live(serving, models.names, histories.clock) for serving in models}
     drain.at_begin += [live.close for live in lives.values()]
 
-    @router.get("/ringkv/live", responses=LIVE | errors(404, 503), response_class=Response)
+    @router.get(
+        "/ringkv/live",
+        summary="Follow what the slots hold",
+        responses=LIVE | errors(404, 503),
+        response_class=Response,
+    )
     async def live(model: str | None = None) -> Response:
         """A stream of events: `hello` describes the model and its memory, then a `tick` each time that what its slots
         hold has changed, at most 4 a second and at least one in 5 seconds."""
@@ -100,7 +105,7 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
         drain.check()
         return EventStream(lives[serving.names[0]].events(), done=b"")
 
-    @router.get("/ringkv/kept/{id}", responses=errors(400, 404))
+    @router.get("/ringkv/kept/{id}", summary="Count which prompt tokens were kept", responses=errors(400, 404))
     async def kept(id: str, http: HTTPRequest, layer: Place = None, head: Place = None) -> Kept:
         """By how many layers and heads each prompt token of an answer was kept. It must have been requested with
         `kv_trace` and the same API key, and be one of the model's last 8 such requests."""
@@ -118,7 +123,7 @@ def page_data_router(models: Models, histories: Histories, drain: Drain) -> APIR
             layout=SlotLayout.model_validate(tokens.layout, from_attributes=True),
         )
 
-    @router.get("/ringkv/history", responses=errors(404))
+    @router.get("/ringkv/history", summary="Review the last hour", responses=errors(404))
     async def history(model: str | None = None) -> History:
         """What the server did in each 5 seconds of the last hour, the oldest first. Times are in seconds."""
         return History.model_validate(histories.of(models.find(model).names[0]))

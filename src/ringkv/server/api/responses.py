@@ -112,7 +112,7 @@ INCOMPLETE_REASONS: Mapping[FinishReason, str] = {"length": "max_output_tokens"}
 def responses_router(models: Models) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/responses", responses=answers(ModelResponse))
+    @router.post("/v1/responses", summary="Create a response", responses=answers(ModelResponse))
     async def respond(body: ResponsesBody, http: HTTPRequest) -> Response:
         serving = models.find(body.model)
         refuse_unsupported(body, UNSUPPORTED_HERE)

@@ -62,7 +62,7 @@ class TokenizerInfo(BaseModel):
 def tokens_router(models: Models) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/tokenize", responses=errors(400, 404, 413))
+    @router.post("/tokenize", summary="Split a text or a chat into tokens", responses=errors(400, 404, 413))
     async def tokenize(body: TokenizeBody) -> Tokenized:
         serving = models.find(body.model)
         tokens = await asyncio.to_thread(encode, serving, body)
@@ -70,11 +70,11 @@ def tokens_router(models: Models) -> APIRouter:
         limit = serving.engine.limits.longest_prompt + 1
         return Tokenized(tokens=list(tokens), count=len(tokens), max_model_len=limit, token_strs=texts)
 
-    @router.post("/detokenize", responses=errors(400, 404, 413))
+    @router.post("/detokenize", summary="Join tokens to a text", responses=errors(400, 404, 413))
     async def detokenize(body: DetokenizeBody) -> Detokenized:
         return Detokenized(prompt=await asyncio.to_thread(decode, models.find(body.model), body))
 
-    @router.get("/tokenizer_info", responses=errors(404))
+    @router.get("/tokenizer_info", summary="Describe the tokenizer", responses=errors(404))
     async def tokenizer_info(model: str | None = None) -> TokenizerInfo:
         serving = models.find(model)
         tokenizer, template = serving.tokenizer, serving.template
