@@ -38,7 +38,6 @@ def test_a_small_tree_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "refusals, not implemented": 1,
         "not implemented, in any text": 1,
         "import circles": "2",
-        "small private files": 1,  # words.py; errors.py has two importers
         "lines of src, Python and C++": 14,
         "lines of bench, Python": 0,
         "lines of tests, Python": 2,
