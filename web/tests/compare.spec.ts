@@ -6,6 +6,7 @@ const columns = (page: Page) => comparison(page).getByRole("listitem");
 const compare = (page: Page) => page.getByRole("button", { name: "Compare budgets" });
 
 async function compared(page: Page): Promise<void> {
+  await expect(columns(page)).not.toHaveCount(0);
   await expect(comparison(page).locator("[aria-busy=true]")).toHaveCount(0, { timeout: 120_000 });
 }
 
