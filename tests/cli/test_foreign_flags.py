@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import typer
 
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 from ringkv.cli.application import app
 from ringkv.cli.foreign_flags import HINTS, flags_in
 from tests.cli.conftest import Cli
@@ -43,12 +42,6 @@ def test_a_flag_of_another_engine_is_answered_with_a_flag_of_the_command(
     (line,) = result.err.splitlines()
     assert line.startswith(f"ringkv: no such option: {answer}")
     assert line.endswith(f"; see ringkv {command} --help")
-
-
-def test_a_removed_setting_is_answered_with_its_remedy_in_flags(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WITHDRAWN_SETTINGS, "kv_gone", "leave it out, or raise kv_budget")  # type: ignore[arg-type]
-    remedy = "--kv-gone was removed; leave it out, or raise --kv-budget"
-    assert cli("serve", "--kv-gone", "3").err == f"ringkv: {remedy}; see ringkv serve --help\n"
 
 
 def test_a_flag_without_a_counterpart_in_the_command_gets_no_hint(cli: Cli) -> None:

@@ -8,7 +8,6 @@ import pytest
 from ringkv import LLM, KVChoice, SamplingParams
 from ringkv.base.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from ringkv.base.selectors import SnapKV
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 from ringkv.engine.build import build
 from tests import chat_model
 from tests.engine import tiny
@@ -161,13 +160,6 @@ def test_the_repr_shows_slots_policy_and_size(llm: LLM) -> None:
 def test_an_unknown_choice_is_refused_by_name(tmp_path: Path) -> None:
     with refusal("kv_bugdet", "kv_budget"):
         LLM(tmp_path, kv_bugdet=5)
-
-
-def test_a_removed_choice_is_refused_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WITHDRAWN_SETTINGS, "kv_gone", "leave it out")  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="leave it out") as refused:
-        LLM(tmp_path, kv_gone=5)
-    assert refused.value.param == "kv_gone"
 
 
 @pytest.mark.parametrize("turns", ["reread", "continue"])

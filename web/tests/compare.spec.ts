@@ -24,11 +24,12 @@ test("a question is answered under several budgets, and one answer is kept", asy
   await expect(page.getByText(/^[\d,]+ tokens$/)).toBeVisible();
   await compare(page).focus();
   await page.keyboard.press("Enter");
-  await expect(columns(page)).toHaveCount(4);
+  await expect(columns(page)).toHaveCount(5);
   await expect(stop(page)).toBeVisible();
   await compared(page);
-  await expect(columns(page).locator(".prose")).toHaveCount(4);
-  await expect(columns(page).last().getByRole("heading")).toContainText("256 tokens");
+  await expect(columns(page).locator(".prose")).toHaveCount(5);
+  await expect(columns(page).nth(3).getByRole("heading")).toContainText("256 tokens");
+  await expect(columns(page).last().getByText("the whole prompt")).toBeVisible();
 
   const [kept, evicted, cached] = [
     await figures(page, "kept"),
@@ -37,6 +38,8 @@ test("a question is answered under several budgets, and one answer is kept", asy
   ];
   expect(kept).toEqual([...kept].sort((a, b) => a - b));
   expect(kept[3]).toBe(256);
+  expect(kept[4]).toBeGreaterThan(1000); // no slot holds as many
+  expect(evicted[4]).toBe(0);
   expect(evicted).toEqual([...evicted].sort((a, b) => b - a));
   for (const reused of cached.slice(1)) expect(reused).toBeGreaterThan(900); // the first has prefilled the prompt
   expect(await faults(page)).toEqual([]);

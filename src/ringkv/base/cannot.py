@@ -5,33 +5,11 @@ A feature is what a setting or a model asks for. Numbers that do not fit are ref
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ringkv.base.errors import InvalidRequest
 
-Feature = Literal[
-    "drafts",
-    "continue",
-    "ragged heads",
-    "zipcache",
-    "int8",
-    "int4",
-    "selector joins heads",
-    "selector prefills twice",
-    "tier on disk",
-    "tier in host memory",
-    "pages",
-    "reviews",
-    "every token",
-    "workspace",
-    "handoff",
-    "ranks",
-    "cuda",
-    "latents",
-    "shared caches",
-    "only windows",
-    "some windows",
-]
+Feature = str  # a key of `INSTEAD`
 Wanted = Mapping[Feature, str]
 """Features, each with what asked for it: a setting's name and value, such as "kv_format int8", or a model's caches."""
 INSTEAD: Mapping[Feature, str] = {
@@ -76,6 +54,7 @@ class Cannot(NamedTuple):
 
 
 def _cannot(is_missing: bool, *features: Feature, because: str) -> tuple[frozenset[Feature], Cannot]:
+    assert INSTEAD.keys() >= set(features), "a feature is a key of INSTEAD"
     return frozenset(features), Cannot(is_missing, because)
 
 

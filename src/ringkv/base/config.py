@@ -76,6 +76,12 @@ class EngineConfig(Shapes):
         return self.rank.count if self.attention_parallel == "slots" else 1
 
     @property
+    def answers_in_lanes(self) -> bool:
+        """See `Limits`. A lane must be left for other prompts."""
+        is_usual = self.slot_format.reading == "everything" and self.slot_format.encoding != "zipcache"
+        return is_usual and self.slot_ranks == 1 and not self.prefill and (self.lanes > 1 or self.slots == 1)
+
+    @property
     def tier(self) -> str:
         """See `Limits`."""
         return IN_HOST_MEMORY if self._resident else str(self.kv_tier or "")

@@ -55,11 +55,17 @@ class Limits(Shapes):
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     heads: tuple[int, ...] = ()  # key-value heads of each layer's cache, on the first rank
     policies: tuple[str, ...] = ()  # those that a request may choose
+    answers_in_lanes: bool = False  # whether a prompt of which all is kept may stay in its lane; see `stays`
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
     def kept_of(self, prompt: int) -> int:
         """Return the most entries that a slot may hold of a prompt of so many tokens."""
         return self.capacity if prompt <= self.workspace.size else min(self.capacity, self.workspace.kept)
+
+    def stays(self, prompt: int, choice: KVChoice) -> bool:
+        """Return whether a prompt of so many tokens is answered in its lane: all are kept, and no slot holds them."""
+        is_whole = choice.policy == "full" and choice.budget is None and self.capacity < prompt <= self.workspace.size
+        return self.answers_in_lanes and is_whole
 
     @property
     def slots_bytes(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import typer
 
 from ringkv.cli.failures import InvalidSettings, reworded
-from ringkv.cli.foreign_flags import hint, removed_flag
+from ringkv.cli.foreign_flags import hint
 
 CONFIG = "config"
 ENVIRONMENT = "environment: "
@@ -83,8 +83,6 @@ def _known(origin: str, written: str, name: str, options: Mapping[str, Any]) -> 
     """Return the name of an option. Raises `InvalidSettings` for any other name, with the option that was meant."""
     if name in options:
         return name
-    if refusal := removed_flag(name):
-        raise InvalidSettings(origin + refusal)
     instead, near = hint(f"--{name}", {f"--{option}" for option in options}), _near(name, options)
     remedy = instead or (f"did you mean {near}?" if near else "`ringkv serve --help` lists the options")
     raise InvalidSettings(f"{origin}there is no option {written}; {remedy}")

@@ -20,7 +20,7 @@ from ringkv.base.errors import InvalidRequest, RingKVError, UnknownModel
 from ringkv.base.failure import in_short
 from ringkv.base.log_lines import is_json, json_line
 from ringkv.base.sampling import SamplingParams
-from ringkv.cli.foreign_flags import hint, removed_flag
+from ringkv.cli.foreign_flags import hint
 from ringkv.cli.output import discard_stdout
 from ringkv.plan.report import PlanRequest
 
@@ -100,13 +100,13 @@ def _usage(error: Any) -> str:
 
 
 def _instead(error: Any) -> str | None:
-    """Return what to give instead of a flag that was removed, or is of another engine or command; else None."""
+    """Return what to give instead of a flag of another engine or command; else None."""
     # Of -ngl the parser reports -n; the error that it was handling then has the whole word.
     flag = getattr(error.__context__, "option_name", "") or getattr(error, "option_name", "")
     options = error.ctx.command.params if error.ctx else ()
     known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     instead = None if flag in known else hint(flag, known)
-    return removed_flag(flag) or (instead and f"no such option: {flag}; {instead}")
+    return instead and f"no such option: {flag}; {instead}"
 
 
 def reworded(message: str) -> str:

@@ -1,9 +1,7 @@
-"""Flags of vLLM and llama.cpp, of other commands of ringkv, and removed ones, with what to give instead."""
+"""Flags of vLLM and llama.cpp, and of other commands of ringkv, with what to give instead."""
 
 import re
 from collections.abc import Collection, Mapping
-
-from ringkv.base.withdrawn import removed
 
 HINTS: Mapping[str, str] = {
     "--tokens COUNT is the longest prompt plus output": "--max-model-len --ctx-size -c",
@@ -48,14 +46,6 @@ HINTS: Mapping[str, str] = {
 def hint(flag: str, known: Collection[str]) -> str | None:
     """Return what to give instead of a flag that is not `known`; None if there is nothing."""
     return next((text for text, flags in HINTS.items() if flag in flags.split() and flags_in(text) <= set(known)), None)
-
-
-def removed_flag(flag: str) -> str | None:
-    """Return the sentence that refuses the flag of a removed setting; None for any other flag."""
-    setting = flag.lstrip("-").replace("-", "_")
-    refusal = removed(setting)
-    names = rf"^{setting}\b|\bkv_\w+"
-    return refusal and re.sub(names, lambda match: "--" + match[0].replace("_", "-"), refusal)
 
 
 def flags_in(text: str) -> set[str]:

@@ -21,8 +21,9 @@ from ringkv.cache.layouts import layouts
 from ringkv.cache.steps import finished
 from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
+from ringkv.engine.lane_answers import LaneAnswers
 from ringkv.engine.lanes import Lanes
-from ringkv.engine.passes import Fed, Passes
+from ringkv.engine.passes import Fed, Passes, PromptPiece
 from ringkv.engine.reviews import Reviews
 from ringkv.engine.sampling.state import SampledStep
 from ringkv.engine.turns import Turns
@@ -38,6 +39,7 @@ class LocalEngine:
         self.config, self.model, self.lanes, self.batch = config, batch.decoder.config, lanes, batch
         self._programs, self._passes = passes.programs, passes
         self._drafts, self._turns, self._reviews = drafts, turns, Reviews(batch)
+        self._answers = LaneAnswers(batch)
         self.default_kv, self.weight_bytes = config.kv, passes.programs.weights.bytes
         self.prompt_logits = lanes.prompt_logits
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
@@ -68,6 +70,7 @@ class LocalEngine:
             slot_ranks=config.slot_ranks,
             heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
             policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
+            answers_in_lanes=config.answers_in_lanes,
         )
 
     @property
@@ -101,7 +104,8 @@ class LocalEngine:
         if n > limits.workspace.size:
             check_compacted(choice, limits.workspace)
         self._check_tokens(request)
-        plans = layouts(choice, n, limits.capacity, self.lanes.groups)
+        holds = limits.workspace.size if limits.stays(n, choice) else limits.capacity
+        plans = layouts(choice, n, holds, self.lanes.groups)
         check_residents_of_request(self.lanes.groups, plans, choice)
         if any(plan.selected for plan in plans) and choice.select.queries > self.config.kv.window:
             raise InvalidRequest(
@@ -135,24 +139,26 @@ class LocalEngine:
         assert self._programs.rides or not feed, "passes of this engine take no slots"
         if feed:
             self._reviews.run()
-        *hidden, fed = self._run_pass(work, self.batch.fed() if feed else None)
+        answers = self._answers.pieces() if feed else []
+        *hidden, answered, fed = self._run_pass(work, answers, self.batch.fed() if feed else None)
         logprobs = [self.lanes.staged(chunk, rows) for chunk, rows in zip(work, hidden, strict=True)]
         ends = [(chunk.lane, rows[-1:]) for chunk, rows in zip(work, hidden, strict=True) if chunk.is_last]
-        logits = self._logits([*(last for _, last in ends), fed])
+        logits = self._logits([*(last for _, last in ends), answered, fed])
         for (lane, _), row in zip(ends, logits, strict=False):
             self.lanes.end(lane, row.clone())  # without the other rows
         if feed:
-            self.batch.finish(logits[len(ends) :])
+            self.batch.finish(logits[len(ends) + len(answers) :])
+            self._answers.finish(logits[len(ends) : len(ends) + len(answers)])
         return logprobs
 
-    def _run_pass(self, work: Sequence[PrefillChunk], fed: Fed | None) -> list[Tensor]:
-        """Return the hidden states of each chunk [T, stream], then those of the slots [R, stream], if any are fed."""
-        pieces = [piece for chunk in work for piece in self.lanes.pieces(chunk)]
+    def _run_pass(self, work: Sequence[PrefillChunk], answers: Sequence[PromptPiece], fed: Fed | None) -> list[Tensor]:
+        """Return the hidden states of each chunk [T, stream], of answers in lanes, and of the slots that are fed."""
+        pieces = [*(piece for chunk in work for piece in self.lanes.pieces(chunk)), *answers]
         if self._programs.packs:
             hidden = self._passes.run(pieces, fed)
         else:
             hidden = torch.cat([self._passes.run([piece])[: len(piece.tokens)] for piece in pieces])
-        sizes = [*(chunk.stop - chunk.start for chunk in work), len(fed.tokens) if fed else 0]
+        sizes = [*(chunk.stop - chunk.start for chunk in work), len(answers), len(fed.tokens) if fed else 0]
         return list(hidden[: sum(sizes)].split(sizes))
 
     def _logits(self, rows: Sequence[Tensor]) -> Tensor:
@@ -170,23 +176,35 @@ class LocalEngine:
             yield from self.lanes.select(lane, choice)
             return
         self._drafts.drop(slot)
+        if self._stays(lane, choice):
+            return
         yield from self.lanes.fill(lane, choice, self.batch.slot(slot))
         self._filled = lane, choice, slot
 
     @torch.inference_mode()
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
+        if self._stays(lane, choice):
+            held = self.lanes.held(lane)
+            return layouts(choice, len(held.tokens), held.count, self.lanes.groups)
         return finished(self.lanes.select(lane, choice)).layouts
 
     @torch.inference_mode()
     def kept(self, lane: int, choice: KVChoice) -> list[NDArray[np.int64]]:
         if not self.lanes.knows_tokens(lane):
             raise InvalidRequest("it is not known which tokens the turns before have kept; set trace in each of them")
+        if self._stays(lane, choice):
+            each = [(layout.prompt - layout.recent, layout.prompt) for layout in self.compress(lane, choice)]
+            places = zip(self.model.places, self.limits.heads, strict=True)
+            return [np.tile(np.arange(*each[place.group]), (heads, 1)) for place, heads in places]
         tokens = list(self.lanes.tokens_of(lane, finished(self.lanes.select(lane, choice)).sources))
         return [tokens[place.group][place.row].cpu().numpy() for place in self.model.places]
 
     @torch.inference_mode()
     def insert(self, lane: int, slot: int, request: Request) -> None:
         choice = self._choice(request)
+        if self._stays(lane, choice):
+            self._answers.place(slot, lane, self.lanes.held(lane), request)
+            return
         if self._filled != (lane, choice, slot):
             for _ in self.select(lane, choice, slot):
                 pass
@@ -225,9 +243,15 @@ class LocalEngine:
 
     @torch.inference_mode()
     def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+        if self._answers and self._programs.rides:
+            self.prefill([], feed=True)
+            return
         self._reviews.run()
         if not self._drafts.forward(drafts or {}):
             self.batch.forward()
+        if self._answers:
+            hidden = [self._passes.run([piece])[:1] for piece in self._answers.pieces()]
+            self._answers.finish(self._logits(hidden))
 
     @torch.inference_mode()
     def recalled(self, slot: int) -> int | None:
@@ -246,7 +270,11 @@ class LocalEngine:
         self._drafts.drop(slot)
         self._reviews.leave(slot)
         self._turns.known.pop(slot, None)
+        self._answers.release(slot)
         self.batch.release(slot)
+
+    def _stays(self, lane: int, choice: KVChoice) -> bool:
+        return self.limits.stays(len(self.lanes.held(lane).tokens), choice)
 
     def _choice(self, request: Request) -> KVChoice:
         return request.kv or self.default_kv

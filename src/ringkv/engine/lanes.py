@@ -104,6 +104,9 @@ class Lanes:
             for logprob, top, values in zip(*of_rows, strict=True):
                 yield TokenLogprob(logprob, tuple(zip(top[:wanted], values[:wanted], strict=True)))
 
+    def held(self, lane: int) -> Lane:
+        return self._lanes[lane]
+
     def end(self, lane: int, logits: Tensor) -> None:
         """Store float32 logits [V] of the prompt's last token."""
         self._lanes[lane].logits = logits

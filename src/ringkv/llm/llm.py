@@ -21,7 +21,6 @@ from ringkv.base.kv import KVChoice, protect_system_message
 from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.base.withdrawn import removed
 from ringkv.engine.device_memory import free_bytes
 from ringkv.llm.open_answer import OpenAnswer
 from ringkv.llm.open_answers import OnPrefill, OpenAnswers
@@ -216,7 +215,7 @@ class LLM:
 def _options(choices: Mapping[str, Any]) -> Options:
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in choices if name not in known]:
-        text = removed(unknown[0]) or f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}"
+        text = f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}"
         raise InvalidRequest(text, unknown[0])
     return replace(Options(slots=SLOTS), **choices)
 

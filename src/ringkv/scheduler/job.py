@@ -103,12 +103,13 @@ class PendingPrompt:
     def twin_key(self) -> bytes | None:
         """Equal for prompts that may share a prefill; None for a prompt that shares with nobody.
 
-        Log-probabilities come from a prompt's own prefill. A later turn's prefix depends on the choice, and so does a
-        lane's size if the prompt is prefilled twice. A prompt that is longer than its lane is compacted for the choice.
+        Log-probabilities come from a prompt's own prefill, and an answer may extend its own lane. A later turn's prefix
+        depends on the choice, and so does a lane's size if the prompt is prefilled twice. A prompt that is longer than
+        its lane is compacted for the choice.
         """
         if any(job.request.sampling.prompt_logprobs is not None for job in self.jobs):
             return None
-        if any(job.kv.turns != "reread" or job.kv.select.prefills_twice for job in self.jobs):
+        if any(job.stays or job.kv.turns != "reread" or job.kv.select.prefills_twice for job in self.jobs):
             return None
         compacted_for = repr(self.jobs[0].kv) if self.length > self.jobs[0].limits.workspace.size else ""
         salts = (self.request.salt, compacted_for)
@@ -160,6 +161,16 @@ class Job:
         """The layout of its choice."""
         return self.layouts[0] if self.layouts else None
 
+    @cached_property
+    def stays(self) -> bool:
+        """Whether its answer extends the prompt's lane, which it then has to itself."""
+        return self.limits.stays(len(self.request.tokens), self.kv)
+
+    @property
+    def bytes(self) -> int:
+        """Of cache that it holds while it runs."""
+        return self.limits.entry_bytes * self.layouts[0].capacity if self.stays else self.limits.request_bytes
+
     @property
     def sampled(self) -> int:
         return len(self.output)
@@ -172,7 +183,7 @@ class Job:
     @property
     def resumable(self) -> tuple[int, ...]:
         """All tokens that its slot has seen if a later turn may continue from them; else empty."""
-        if self.layout is None or self.kv.turns == "reread":
+        if self.layout is None or self.stays or self.kv.turns == "reread":
             return ()
         return (*self.request.tokens, *self.output[: self.fed])
 
@@ -185,7 +196,7 @@ class Job:
     def run(self, layouts: Layouts) -> None:
         """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
-        if self.limits.drafts and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
+        if self.limits.drafts and not self.stays and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
             self.lookup = PromptLookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:
@@ -245,7 +256,7 @@ class Job:
             kept=layout.live(prompt),
             evicted=layout.evicted(self.seen),
             ring_wraps=layout.wrap_count(self.seen),
-            bytes_held=self.limits.request_bytes,
+            bytes_held=self.bytes,
             pages=page_usage(layout, self.limits.page, self.fed, self.limits.resident),
             heads=HeadUsage(layout.fewest, layout.most) if layout.most else None,
         )
@@ -269,7 +280,7 @@ def slot_state(slot: int, job: Job, limits: Limits) -> SlotState:
         prompt=len(job.request.tokens),
         seen=job.seen,
         live=layout.live(job.seen),
-        bytes=limits.request_bytes,
+        bytes=job.bytes,
         **{name: getattr(layout, name) for name in OF_LAYOUT},
     )
 

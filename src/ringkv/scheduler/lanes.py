@@ -51,7 +51,9 @@ class FreeLanes:
         return bool(self._space and self.free and self._space.is_short(entries)) and self._may_have(entries, True)
 
     def _entries(self, prompt: PendingPrompt) -> int:
-        return max(lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs)
+        return max(
+            self._longest if job.stays else lane_entries(prompt.length, job.kv, self._longest) for job in prompt.jobs
+        )
 
     def _may_have(self, entries: int, beside: bool) -> bool:
         """Whether so many entries in a row are free once the kept prompts have left."""

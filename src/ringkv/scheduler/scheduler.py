@@ -18,6 +18,7 @@
 - If slots may ride, tokens are fed in the pass that prefills. Else a pass is followed by a decode step.
 - A decode step is two actions, Decode then Forward. A request that ends between them is not fed.
 - Forward may carry drafts. The next Decode then returns several tokens for a slot. Only the last can end its request.
+- A request that keeps every token, of which no slot holds as many, is answered in its lane, and has that to itself.
 - Another process may prefill the prompts: Begin requests a prompt of it, and `arrived` reports that it is prefilled. Or
   another process may decode: a request whose prompt is in its slot stays there until `cancel`.
 """
@@ -123,7 +124,8 @@ class Scheduler:
         prompts: dict[object, PendingPrompt] = {}
         for each, kv in together:
             new = PendingPrompt(owner=request.owner, priority=request.priority)
-            prompt = prompts.setdefault(each.id if not self._prefills else kv if is_compacted else None, new)
+            is_alone = not self._prefills or self._limits.stays(len(each.tokens), kv)
+            prompt = prompts.setdefault(each.id if is_alone else kv if is_compacted else None, new)
             self._jobs[each.id] = job = Job(each, kv, self._limits, prompt)
             prompt.jobs.append(job)
         for prompt in prompts.values():
@@ -215,7 +217,10 @@ class Scheduler:
         job.run(layouts)
         if self._decodes:
             self._running[job.slot] = job
-        self._leave_prompt(job)
+        if job.stays:
+            self._shared.remove(job.prompt)
+        else:
+            self._leave_prompt(job)
 
     def sampled(self, owners: Sequence[str | None], runs: Sequence[Run], seconds: float | None = None) -> Outcome:
         """Report a run of tokens per slot. Runs whose owner ended after the step began are dropped.
@@ -401,6 +406,8 @@ class Scheduler:
         self.deadlines.pop(job.request.id, None)
         if not job.layouts:
             self._leave_prompt(job)
+        elif job.stays:
+            self._lanes.give(job.prompt)
         if job.slot is None:
             return []
         self._running.pop(job.slot, None)

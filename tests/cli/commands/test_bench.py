@@ -55,7 +55,6 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
             "500 prompt and 50 output tokens are over the model's",
         ),
         (("--output-tokens", "1"), 2, "--output-tokens is 1; it must be at least 2"),
-        (("--profile", "x.json"), 2, "--profile was removed; wrap torch's profiler around `ringkv.LLM`"),
         (("--rounds", "0"), 2, "--rounds is 0; it must be at least 1"),
     ],
 )

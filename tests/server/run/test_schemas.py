@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from ringkv.base.selectors import KeyDiff, SnapKV
-from ringkv.base.withdrawn import WITHDRAWN_SETTINGS
 from ringkv.plan.kv_settings import PER_REQUEST
 from tests.server.conftest import Served
 
@@ -77,14 +76,6 @@ def test_an_invalid_setting_is_a_400_with_its_name(
     error = got.json()["error"]
     assert (got.status_code, error["param"]) == (400, param)
     assert text in error["message"]
-
-
-def test_a_removed_setting_is_a_400_with_its_remedy(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WITHDRAWN_SETTINGS, "kv_gone", "leave it out")  # type: ignore[arg-type]
-    got = served.post("completions", prompt="abc", kv_gone=3)
-    error = got.json()["error"]
-    assert (got.status_code, error["param"]) == (400, "kv_gone")
-    assert "leave it out" in error["message"]
 
 
 @pytest.mark.parametrize("body", ["ChatBody", "CompletionBody", "ResponsesBody"])

@@ -3,6 +3,8 @@
 export interface Limits {
   slots: number;
   capacity: number;
+  /** Tokens that the policy full holds: more than a slot if an answer may extend the staged prompt. */
+  longest_full: number;
   prompt_tokens: number;
   context: number;
   slot_bytes: number;

@@ -82,13 +82,14 @@ export async function compare(
   setRefusal(id, "");
   try {
     const tokens = await countMessages(model.value || known.model, messages, abort.signal);
-    const compared = budgets(tokens, known.limits.capacity);
+    const compared = budgets(tokens, known.limits.capacity, known.limits.longest_full);
     const greedy = greedySettings(settings, known.default_kv.policy);
     const columns = compared.map((budget) => ({ budget, answer: null, ended: false }));
     put(id, { before, asked, tokens, policy: greedy.policy, columns, after: conversation.messages.at(-1)?.id });
     announce(`Comparing ${many(compared.length, "budget")}.`);
     const tasks = compared.map((budget) => {
-      const body = chatBody({ ...greedy, budget: String(budget) }, messages);
+      const cache = budget > known.limits.capacity ? { policy: "full", budget: "" } : { budget: String(budget) };
+      const body = chatBody({ ...greedy, ...cache }, messages);
       return (begun: () => void) => fill(id, budget, body, abort.signal, begun);
     });
     await inTurn(tasks, known.limits.slots);

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ringkv.base.errors import Unsupported
-from ringkv.base.withdrawn import removed
 from ringkv.server.run.schemas import GenerationBody, SentMessage
 from ringkv.text.chat_template import message_param
 
@@ -61,7 +60,7 @@ def refuse_unsupported(body: GenerationBody, more: Mapping[str, tuple[Any, ...]]
     unknown = next((name for name, value in extra.items() if name.startswith(KV_PREFIX) and value is not None), None)
     if unknown is not None:
         supported = ", ".join(name for name in type(body).model_fields if name.startswith(KV_PREFIX))
-        raise Unsupported(removed(unknown) or f"{unknown} is not a field; the cache's fields are {supported}", unknown)
+        raise Unsupported(f"{unknown} is not a field; the cache's fields are {supported}", unknown)
     for field, no_effect in {**UNSUPPORTED, **more}.items():
         value = extra.get(field)
         if value is not None and value not in no_effect:

@@ -85,6 +85,7 @@ def hello(serving: Serving, names: Sequence[str]) -> JSON:
         "limits": {
             "slots": limits.slots,
             "capacity": limits.capacity,
+            "longest_full": limits.workspace.size if limits.answers_in_lanes else limits.capacity,
             "prompt_tokens": limits.longest_prompt,
             "context": limits.context,
             "slot_bytes": limits.request_bytes,
