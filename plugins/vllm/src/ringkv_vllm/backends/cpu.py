@@ -1,0 +1,121 @@
+"""The CPU backend. Its blocks store keys and values in an order that depends on the processor and the dtype.
+
+B blocks, H key-value heads, b tokens of a block, D head size.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm import _custom_ops as ops
+from vllm.config import get_current_vllm_config
+from vllm.v1.attention.backends.cpu_attn import (
+    CPUAttentionBackend,
+    CPUAttentionBackendImpl,
+    CPUAttentionMetadataBuilder,
+)
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+from ringkv_vllm.builder import SnapStreamBuilder
+from ringkv_vllm.compaction import compact
+from ringkv_vllm.refusals import check_layer
+from ringkv_vllm.settings import Settings, read
+from ringkv_vllm.spec import SnapStreamSpec
+
+DIGIT = 256  # numbers below it are exact in every dtype
+
+
+class SnapStreamCPUBackend(CPUAttentionBackend):
+    settings: Settings | None = None
+    """Of the process. The spec of a layer is made after its attention, which has read them."""
+
+    @staticmethod
+    def get_impl_cls() -> type["SnapStreamCPUImpl"]:
+        return SnapStreamCPUImpl
+
+    @staticmethod
+    def get_builder_cls() -> type["SnapStreamCPUBuilder"]:
+        return SnapStreamCPUBuilder
+
+    @classmethod
+    def customize_spec(cls, spec: Any) -> Any:
+        if cls.settings is None or type(spec) is not FullAttentionSpec:
+            return spec
+        return SnapStreamSpec.of(spec, cls.settings)
+
+
+class SnapStreamCPUBuilder(SnapStreamBuilder, CPUAttentionMetadataBuilder):
+    """The metadata builder."""
+
+
+class SnapStreamCPUImpl(CPUAttentionBackendImpl):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = read(get_current_vllm_config().additional_config)
+        if settings is not None:
+            check_layer(self)
+        SnapStreamCPUBackend.settings = settings
+
+    def forward(
+        self,
+        layer: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        kv_cache: Tensor,
+        attn_metadata: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Tensor:
+        out = super().forward(layer, query, key, value, kv_cache, attn_metadata, *args, **kwargs)
+        for task in getattr(attn_metadata, "compactions", ()):
+            blocks = CPUBlocks(kv_cache, layer, self)
+            compact(task, query, self.num_kv_heads, self.scale, blocks.read, blocks.write)
+        return out
+
+
+class CPUBlocks:
+    """One layer's blocks [B, H, 2 b, D]: keys, then values."""
+
+    def __init__(self, kv_cache: Tensor, layer: Any, impl: CPUAttentionBackendImpl) -> None:
+        count, heads, self._tokens, _ = kv_cache.shape
+        self._cache, self._layer, self._impl = kv_cache, layer, impl
+        self._keys, self._values = kv_cache.view(count, heads, 2 * self._tokens, -1).chunk(2, dim=2)
+
+    def read(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [H, tokens, D] of these blocks, in the order of their tokens."""
+        orders = order_of(self._layer.isa, self._keys.dtype, self._tokens, self._keys.shape[-1])
+        keys, values = (
+            _ordered(part[blocks], order) for part, order in zip((self._keys, self._values), orders, strict=True)
+        )
+        return keys, values
+
+    def write(self, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+        """Write keys and values [n, H, D]."""
+        self._impl.do_kv_cache_update(self._layer, keys.contiguous(), values.contiguous(), self._cache, slots)
+
+
+def _ordered(stored: Tensor, order: Tensor) -> Tensor:
+    """Return [H, B * b, D] of stored blocks [B, H, b, D]."""
+    blocks, heads, tokens, width = stored.shape
+    return stored.reshape(blocks, heads, -1)[..., order].transpose(0, 1).reshape(heads, blocks * tokens, width)
+
+
+@cache
+def order_of(isa: str, dtype: torch.dtype, tokens: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return int64 [b * D] each for keys and values: where a block stores each element of its tokens.
+
+    It is learnt by writing numbers through vLLM's own operator, a digit of base 256 at a time.
+    """
+    number = torch.arange(tokens * width)
+    stored = torch.zeros(2, tokens * width, dtype=torch.int64)
+    for digit in (1, DIGIT, DIGIT**2):
+        written = (number // digit % DIGIT).to(dtype).view(tokens, 1, width)
+        cached = torch.zeros(1, 1, 2 * tokens, width, dtype=dtype)
+        keys, values = cached.chunk(2, dim=2)
+        ops.cpu_attn_reshape_and_cache(written, written, keys, values, torch.arange(tokens), isa)
+        stored += digit * torch.stack([part.reshape(-1).long() for part in (keys, values)])
+    assert all(torch.equal(part.sort().values, number) for part in stored), "vLLM's blocks are not an order of tokens"
+    keys_order, values_order = stored.argsort(1)
+    return keys_order, values_order
