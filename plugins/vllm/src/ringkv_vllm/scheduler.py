@@ -2,13 +2,18 @@
 
 from typing import Any
 
+from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
 from ringkv.base.errors import InvalidRequest
+from ringkv_vllm.arithmetic import Blocks
 from ringkv_vllm.manager import SnapStreamManager
-from ringkv_vllm.settings import read
+from ringkv_vllm.refusals import check_config
+from ringkv_vllm.settings import Settings, read
+
+logger = init_logger("vllm.ringkv")
 
 
 class SnapStreamMixin:
@@ -16,6 +21,7 @@ class SnapStreamMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check_config(self.vllm_config)
         settings = read(self.vllm_config.additional_config)
         if settings is None:
             raise InvalidRequest(
@@ -34,6 +40,8 @@ class SnapStreamMixin:
                 f"{self._queries} tokens of a prompt beside --max-num-seqs {self.scheduler_config.max_num_seqs}; "
                 f"raise it to {least}"
             )
+        for manager in managers:
+            _log_plan(manager, settings, self.max_model_len)
 
     def _reserve_prefill_lookahead(self, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
         """End no chunk so near the prompt's end that queries that vote are missing in the last one.
@@ -50,6 +58,21 @@ class SnapStreamMixin:
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
         request.skip_reading_prefix_cache = True  # a hit might go beyond its prompt
+
+
+def _log_plan(manager: SnapStreamManager, settings: Settings, longest: int) -> None:
+    """Log how many of the longest requests fit, with the plug-in and without it."""
+    free, prompt = manager.block_pool.get_num_free_blocks(), longest - 1
+    blocks = Blocks(settings.choice, prompt, manager.block_size)
+    kept, whole = blocks.row(longest) - blocks.moved, -(-longest // manager.block_size)
+    ours = max(0, (free - blocks.row(prompt)) // kept + 1)  # one of them still has its prompt
+    logger.info(
+        "ringkv: %d requests of %d tokens fit, each with %d entries; without it %d would fit",
+        ours,
+        longest,
+        settings.choice.budget,
+        free // whole,
+    )
 
 
 class SnapStreamScheduler(SnapStreamMixin, Scheduler):

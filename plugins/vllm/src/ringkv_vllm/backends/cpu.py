@@ -19,7 +19,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from ringkv_vllm.builder import SnapStreamBuilder
 from ringkv_vllm.compaction import compact
-from ringkv_vllm.refusals import check_layer
+from ringkv_vllm.refusals import check_config, check_layer
 from ringkv_vllm.settings import Settings, read
 from ringkv_vllm.spec import SnapStreamSpec
 
@@ -52,8 +52,10 @@ class SnapStreamCPUBuilder(SnapStreamBuilder, CPUAttentionMetadataBuilder):
 class SnapStreamCPUImpl(CPUAttentionBackendImpl):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        settings = read(get_current_vllm_config().additional_config)
+        config = get_current_vllm_config()
+        settings = read(config.additional_config)
         if settings is not None:
+            check_config(config)
             check_layer(self)
         SnapStreamCPUBackend.settings = settings
 
