@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ringkv_vllm.refusals import REFUSED, check_config, check_layer
+from ringkv_vllm.refusals import REFUSED, check_classes, check_config, check_layer
 
 from ringkv.base.errors import InvalidRequest
 
@@ -42,6 +42,21 @@ def test_a_feature_is_refused_by_its_name(feature: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_config(CASES[feature])
     assert f"does not serve with {feature}: {REFUSED[feature][1]}" in str(refused.value)
+
+
+def test_settings_without_the_plug_ins_scheduler_or_worker_are_refused() -> None:
+    ours = {"scheduler_cls": "ringkv_vllm.scheduler.SnapStreamScheduler", "worker_cls": "ringkv_vllm.worker.Any"}
+
+    def check(**changes: Any) -> None:
+        names = ours | changes
+        scheduler, worker = (SimpleNamespace(**{name: given}) for name, given in names.items())
+        check_classes(SimpleNamespace(scheduler_config=scheduler, parallel_config=worker))
+
+    check()
+    with pytest.raises(InvalidRequest, match="--scheduler-cls is not a class of ringkv-vllm"):
+        check(scheduler_cls=None)
+    with pytest.raises(InvalidRequest, match="--worker-cls is not a class of ringkv-vllm"):
+        check(worker_cls="vllm.v1.worker.cpu_worker.CPUWorker")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def scheduler(folder: Path, kind: Any, caches: bool, blocks: int, batched: int = 96, settings: Any = SETTINGS) -> Any:
+def scheduler(
+    folder: Path, kind: Any, caches: bool, blocks: int, batched: int = 96, settings: Any = SETTINGS, threshold: int = 0
+) -> Any:
     model = ModelConfig(str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=LONGEST)
     config = VllmConfig(
         model_config=model,
@@ -60,6 +62,7 @@ def scheduler(folder: Path, kind: Any, caches: bool, blocks: int, batched: int =
         scheduler_config=SchedulerConfig(
             max_num_seqs=8,
             max_num_batched_tokens=batched,
+            long_prefill_token_threshold=threshold,
             max_model_len=LONGEST,
             is_encoder_decoder=False,
             async_scheduling=kind is SnapStreamAsyncScheduler,
@@ -190,6 +193,12 @@ def test_random_requests(
 def test_what_does_not_fit_is_refused_at_start(folder: Path, batched: int, settings: Any, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         scheduler(folder, SnapStreamScheduler, False, 60, batched, settings)
+
+
+def test_a_threshold_below_the_queries_that_vote_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"--long-prefill-token-threshold 7 cuts off .* raise it to 8"):
+        scheduler(folder, SnapStreamScheduler, False, 60, threshold=7)
+    scheduler(folder, SnapStreamScheduler, False, 60, threshold=8)
 
 
 def test_a_request_without_valid_settings_keeps_what_the_server_keeps(folder: Path) -> None:

@@ -43,6 +43,21 @@ def check_config(config: Any) -> None:
             raise InvalidRequest(f"ringkv-vllm does not serve with {feature}: {reason}; start without it")
 
 
+def check_classes(config: Any) -> None:
+    """Raise InvalidRequest unless scheduler and worker are the plug-in's, since neither works without the other."""
+    given = {
+        "--scheduler-cls": config.scheduler_config.scheduler_cls,
+        "--worker-cls": config.parallel_config.worker_cls,
+    }
+    for flag, name in given.items():
+        module = name if isinstance(name, str) else getattr(name, "__module__", "")
+        if not module.startswith("ringkv_vllm."):
+            raise InvalidRequest(
+                f"{flag} is not a class of ringkv-vllm, which the settings of --additional-config need; "
+                "use the command that `ringkv-vllm serve` prints"
+            )
+
+
 def check_layer(impl: Any) -> None:
     """Raise InvalidRequest for an attention layer that reads entries by their position, or shares a cache."""
     if impl.sliding_window not in (None, -1):

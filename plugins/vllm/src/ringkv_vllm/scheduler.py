@@ -40,6 +40,11 @@ class SnapStreamMixin:
                 f"{self._queries} tokens of a prompt beside --max-num-seqs {self.scheduler_config.max_num_seqs}; "
                 f"raise it to {least}"
             )
+        if 0 < (threshold := self.scheduler_config.long_prefill_token_threshold) < self._queries:
+            raise InvalidRequest(
+                f"--long-prefill-token-threshold {threshold} cuts off a prompt's last {self._queries} tokens, which "
+                f"select together; raise it to {self._queries}"
+            )
         for manager in managers:
             _log_plan(manager, settings, self.max_model_len)
 

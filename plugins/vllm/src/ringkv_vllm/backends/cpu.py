@@ -19,7 +19,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from ringkv_vllm.builder import SnapStreamBuilder
 from ringkv_vllm.compaction import compact
-from ringkv_vllm.refusals import check_config, check_layer
+from ringkv_vllm.refusals import check_classes, check_config, check_layer
 from ringkv_vllm.settings import Settings, read
 from ringkv_vllm.spec import SnapStreamSpec
 
@@ -56,6 +56,7 @@ class SnapStreamCPUImpl(CPUAttentionBackendImpl):
         settings = read(config.additional_config)
         if settings is not None:
             check_config(config)
+            check_classes(config)
             check_layer(self)
         SnapStreamCPUBackend.settings = settings
 
