@@ -42,3 +42,26 @@ def test_the_bounds_themselves_are_accepted(field: str, values: tuple[float, ...
 
 def test_a_temperature_below_a_hundred_thousandth_is_greedy() -> None:
     assert [SamplingParams(temperature=t).is_greedy for t in (0, 1e-40, 9.9e-6, 1e-5, 1)] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("max_tokens", 1.5, "max_tokens is 1.5; it must be a whole number"),
+        ("max_tokens", "5", "max_tokens is '5'; it must be a whole number"),
+        ("max_tokens", None, "max_tokens is None; it must be a whole number"),
+        ("temperature", "hot", "temperature is 'hot'; it must be a number"),
+        ("top_p", None, "top_p is None; it must be a number"),
+        ("seed", "x", "seed is 'x'; it must be a whole number"),
+        ("logprobs", 0.5, "logprobs is 0.5; it must be a whole number"),
+        ("top_k", INF, "top_k is inf; it must be a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_field(field: str, value: object, rule: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+    assert (refused.value.param, str(refused.value)) == (field, rule)
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert SamplingParams(top_k=20.0, seed=None).top_k == 20

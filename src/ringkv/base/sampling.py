@@ -1,7 +1,7 @@
 """SamplingParams: how one request's tokens are sampled."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 from ringkv.base.checks import check
@@ -57,6 +57,8 @@ class SamplingParams:
     REPETITION = (0.01, 100.0)  # bounds; a logit of some tens times more would dominate all others, and may overflow
 
     def __post_init__(self) -> None:
+        numbers = ((each.name, getattr(self, each.name), each.type) for each in fields(self) if each.type in _NUMBERS)
+        check((name, value, _is_number(value, kind), f"a {_NUMBERS[kind]}") for name, value, kind in numbers)
         low, high = self.REPETITION
         rules = (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
@@ -92,6 +94,15 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         return self.temperature < self.GREEDY_BELOW
+
+
+_NUMBERS: Mapping[object, str] = {int: "whole number", int | None: "whole number", float: "number"}
+
+
+def _is_number(value: object, kind: object) -> bool:
+    if value is None:
+        return kind == int | None
+    return isinstance(value, int | float) and (kind is float or value % 1 == 0)
 
 
 def _is_count(logprobs: int | None) -> bool:

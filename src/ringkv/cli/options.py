@@ -133,7 +133,7 @@ _HELPS = {
     ),
     "slots": ("N", "Concurrent requests; 1 by default, 8 for serve, bench and eval."),
     "dtype": ("TYPE", "dtype of weights and cache: bfloat16 (default), float16 or float32."),
-    "weights": ("BITS", "Weight precision: bf16 (default), int8 or int4; fewer bits decode faster."),
+    "weights": ("BITS", "Weight precision: bf16 (default, but int4 for qwen2.5-coder-1.5b), int8 or int4."),
     "activations": (
         "BITS",
         "What int8 and int4 weights are multiplied with: int8, 16-bit or auto (default, the faster one); or int4, "

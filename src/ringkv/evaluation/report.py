@@ -180,7 +180,7 @@ def _next(comparisons: Sequence[Comparison]) -> Iterator[Section]:
     if not comparisons:
         text = "Nothing can be compared, because the full cache has no answers. Add full to --policies."
     elif any(verdict.outcome == "few" for comparison in comparisons for verdict in comparison.verdicts):
-        text = "Run the same command with a larger --count. Only new prompts are answered."
+        text = "Run it again with a larger --count, or more lines in your file. Only new prompts are answered."
     else:
         text = "Run the same command with --advise. It prints the `ringkv serve` command that takes the fewest bytes."
     yield Section("next", text)
