@@ -67,7 +67,11 @@ def test_a_share_of_the_budget_is_recent() -> None:
         ),
         (KVChoice("full"), PromptTooLong, "keeps all 100 tokens of the prompt, and a slot holds 64"),
         (KVChoice("full"), PromptTooLong, "start with kv_policy full, or choose kv_policy snapstream"),
-        (KVChoice("full", budget=9), PromptTooLong, "kv_budget holds 9; raise it, or choose kv_policy snap"),
+        (
+            KVChoice("full", budget=9),
+            PromptTooLong,
+            "kv_budget holds 9; raise it or leave it out, or choose kv_policy snap",
+        ),
         (KVChoice(budget=65), InvalidRequest, "over the 64 entries"),
     ],
 )

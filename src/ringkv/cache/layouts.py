@@ -61,7 +61,9 @@ def _full(choice: KVChoice, n: int, budget: int) -> Layout:
     """Keep every token, until the budget is full."""
     if n > budget:
         # Without a budget of its own, the choice has all of a slot, whose size only a new start changes.
-        holder, larger = ("kv_budget", "raise it") if choice.budget else ("a slot", "start with kv_policy full")
+        holder, larger = (
+            ("kv_budget", "raise it or leave it out") if choice.budget else ("a slot", "start with kv_policy full")
+        )
         raise PromptTooLong(
             f"kv_policy full keeps all {n:,} tokens of the prompt, and {holder} holds {budget:,}; "
             f"{larger}, or choose kv_policy snapstream, which compresses"

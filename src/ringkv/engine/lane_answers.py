@@ -15,7 +15,7 @@ from ringkv.engine.prompt_views import Lane
 class LaneAnswers:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._next: dict[int, PromptPiece] = {}  # by slot, what extends the lane, but for its token
+        self._next: dict[int, PromptPiece] = {}  # by slot, what extends the lane, still without its token
 
     def __bool__(self) -> bool:
         return bool(self._next)

@@ -1,6 +1,7 @@
 """surface: what the plug-in relies on in vLLM. Another surface is refused with the list of differences.
 
 Signatures are read from the installed files without importing them, since importing some of them has effects.
+`python -m ringkv_vllm.surface` prints what differs.
 """
 
 import ast
@@ -169,3 +170,12 @@ def _parameters(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _names(function: ast.FunctionDef) -> tuple[str, ...]:
     given = function.args
     return tuple(each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+
+
+if __name__ == "__main__":
+    print(
+        "vLLM",
+        ".".join(map(str, installed_version() or ())),
+        *(list(differences()) or ["has no differences"]),
+        sep="\n  ",
+    )
