@@ -147,6 +147,8 @@ def test_a_sampling_field_as_an_argument_is_rejected_with_the_correct_call(llm: 
             TypeError, match=rf"{method.__name__}\(\.\.\., SamplingParams\(max_tokens=5, top_p=0\.9\)\)"
         ):
             method("Hi", max_tokens=5, top_p=0.9)  # type: ignore[call-overload, call-arg, operator]
+    with pytest.raises(TypeError, match=r"takes kv_budget as a part of kv: generate\(\.\.\., kv=KVChoice\("):
+        llm.generate("Hi", kv_budget=5)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'nope'"):
         llm.generate("Hi", nope=5)  # type: ignore[call-overload]
 
@@ -176,6 +178,28 @@ def test_the_next_turn_of_a_conversation_prefills_only_what_is_not_cached(llm: L
     assert first.usage.prompt_tokens - again <= second.usage.cached_tokens < second.usage.prompt_tokens
     if turns == "reread":
         assert second.text == llm.chat(messages, TEN).text
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"slots": "2"}, "slots is '2'; it must be of type int"),
+        ({"kv_elastic": 1}, "kv_elastic is 1; it must be of type bool"),
+        ({"prefix_store": 1e9}, "prefix_store is 1000000000.0; it must be of type int or str"),
+        ({"kv_select": SnapKV(window=16)}, "a selector with the request, kv=KVChoice\\(select=SnapKV\\(window=16"),
+    ],
+)
+def test_a_choice_of_another_type_is_refused(tmp_path: Path, choices: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        LLM(tmp_path, **choices)
+
+
+def test_prompts_and_spans_of_another_type_are_refused(llm: LLM) -> None:
+    for prompts in (5, None):
+        with refusal("prompts", str(prompts)):
+            llm.generate(prompts)  # type: ignore[call-overload]
+    with refusal("kv_protect", "120"):
+        KVChoice(protect=(0, 120))  # type: ignore[arg-type]
 
 
 def test_sampling_of_another_type_is_refused(llm: LLM) -> None:

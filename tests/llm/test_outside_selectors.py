@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from ringkv import LLM, KeyDiff, KVChoice, SamplingParams, Selector
+from ringkv import LLM, KeyDiff, KVChoice, SamplingParams, Selector, SnapKV
 from ringkv.base.errors import InvalidRequest
 from tests import chat_model
 
@@ -119,6 +119,7 @@ def test_a_selector_may_be_chosen_by_name(llm: LLM) -> None:
         ),
         (lambda keys: None, r"votes\(\) of custom returned NoneType"),
         (lambda keys: keys / 0 * 0, r"votes\(\) of custom returned NaN or infinity"),
+        (lambda keys: keys[10**6], r"votes\(\) of custom raised IndexError: "),
     ],
 )
 def test_votes_that_cannot_be_ordered_fail_the_answer(
@@ -136,7 +137,7 @@ def test_an_object_without_votes_a_name_or_a_hash_is_refused() -> None:
     class Nameless(Selector):
         votes = Knorm.votes
 
-    for select in (Selector(), Nameless(), Mutable(), object()):
+    for select in (Selector(), Nameless(), Mutable(), object(), Knorm, SnapKV):
         with pytest.raises(InvalidRequest, match=r"or a hashable ringkv.Selector with a name and votes"):
             choice(select)
 

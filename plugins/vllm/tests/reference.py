@@ -14,11 +14,13 @@ from torch import Tensor
 SINKS, RECENT, WINDOW, KERNEL = 4, 32, 16, 31
 
 
-def answer(folder: Path, prompt: Sequence[int], budget: int, count: int) -> list[int]:
-    """Return the greedy answer of so many tokens."""
+def answer(
+    folder: Path, prompt: Sequence[int], budget: int, count: int, allowed: Sequence[int] | None = None
+) -> list[int]:
+    """Return the greedy answer of so many tokens, all of which are `allowed`."""
     model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
-        return _Cached(model, budget).answer(list(prompt), count)
+        return _Cached(model, budget).answer(list(prompt), count, allowed or range(model.vocab_size))
 
 
 class _Cached:
@@ -30,10 +32,10 @@ class _Cached:
         self.kept: list[list[list[int]]] = []  # by layer and head, positions, those that never leave first
         self.protected = 0
 
-    def answer(self, prompt: list[int], count: int) -> list[int]:
+    def answer(self, prompt: list[int], count: int, allowed: Sequence[int]) -> list[int]:
         logits, out = self._prefill(prompt), []
         for position in range(len(prompt), len(prompt) + count):
-            out.append(int(logits.argmax()))
+            out.append(allowed[int(logits[list(allowed)].argmax())])
             logits = self._step(out[-1], position)
         return out
 

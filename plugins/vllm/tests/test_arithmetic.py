@@ -35,6 +35,16 @@ def test_a_row_only_grows_and_has_room_for_every_live_entry(choice: KVChoice | N
             assert (row - blocks.moved) * BLOCK >= plan.live(tokens) > (row - blocks.moved - 1) * BLOCK
 
 
+@pytest.mark.parametrize("choice", CHOICES)
+def test_evicted_tokens_and_saved_blocks_are_those_that_are_not_held(choice: KVChoice | None) -> None:
+    blocks = Blocks(choice, 300, BLOCK)
+    assert (blocks.evicted(299), blocks.saved(299)) == (0, 0)
+    for tokens in (300, 320, 500):
+        held = tokens if choice is None else choice.budget
+        assert blocks.evicted(tokens) == tokens - held
+        assert blocks.saved(tokens) == -(-tokens // BLOCK) - -(-held // BLOCK)
+
+
 @pytest.mark.parametrize("choice", CHOICES[:4])
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_no_token_overwrites_a_block_of_the_prompt(choice: KVChoice, prompt: int) -> None:

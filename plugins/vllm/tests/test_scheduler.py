@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("vllm")
 
 import transformers
+from ringkv_vllm import stats
 from ringkv_vllm.arithmetic import Blocks
 from ringkv_vllm.registration import register_all
 from ringkv_vllm.scheduler import SnapStreamAsyncScheduler, SnapStreamScheduler
@@ -121,6 +122,14 @@ def blocks_of(request: Request) -> Blocks:
     return Blocks(read(SETTINGS).of_request(request.sampling_params.extra_args), request.num_prompt_tokens, BLOCK)
 
 
+def evicted_of(request: Request) -> int:
+    """Return the tokens that a request no longer holds."""
+    extra, seen = request.sampling_params.extra_args or {}, request.num_computed_tokens
+    if "kv_policy" in extra or seen < request.num_prompt_tokens:
+        return 0
+    return max(0, seen - extra.get("kv_budget", BUDGET))
+
+
 def check_pool(made: Any) -> None:
     manager, pool = made.kv_cache_manager.coordinator.single_type_managers[0], made.kv_cache_manager.block_pool
     held: dict[int, int] = {}
@@ -151,6 +160,7 @@ def test_random_requests(
     if not reserves:
         monkeypatch.setattr("ringkv_vllm.manager.SnapStreamManager._reserved", lambda *_: 0)
     random, worker = Random(int(caches) + 2 * in_flight + 4 * reserves), Worker()
+    before = stats.EVICTED._value.get(), stats.SAVED._value.get()
     made = scheduler(folder, kind, caches, blocks=60)
     hasher = get_request_block_hasher(BLOCK, sha256)
     requests: dict[str, Request] = {}
@@ -177,6 +187,10 @@ def test_random_requests(
     made.schedule()
     assert made.kv_cache_manager.block_pool.get_num_free_blocks() == 59, "blocks were lost"
     assert (preempted == 0) == reserves, preempted
+    evicted, saved = stats.EVICTED._value.get() - before[0], stats.SAVED._value.get() - before[1]
+    least = sum(map(evicted_of, requests.values()))
+    assert evicted == least if reserves else evicted >= least
+    assert saved > 0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Letters: n tokens a slot has seen (positions count from 0, so the next token's p
 K selected; C = S + R + K entries a request may hold.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -119,8 +120,8 @@ def _is_reviewed(tokens: object) -> bool:
 
 
 def _span_rule(span: Any) -> Rule:
-    is_span = len(span) == 2 and is_count(span[0], 0) and is_count(span[1], span[0] + 1)
-    return "kv_protect", span, is_span, "spans of a first token and the one after the last, such as (0, 120)"
+    is_span = isinstance(span, Sequence) and len(span) == 2 and is_count(span[0], 0) and is_count(span[1], span[0] + 1)
+    return "kv_protect", span, is_span, "spans of a first token and the one after the last, such as ((0, 120),)"
 
 
 def protect_system_message(choice: KVChoice, tokens: int, capacity: int) -> KVChoice:

@@ -108,8 +108,9 @@ def is_built_in(selector: object) -> bool:
 
 def is_selector(value: object) -> bool:
     """Whether it is a selector of this package, or one from outside with a name and a method `votes`."""
-    is_outside = isinstance(value, Selector) and hasattr(value, "name") and callable(getattr(value, "votes", None))
-    return is_built_in(value) or (is_outside and type(value).__hash__ is not None)
+    has_votes = isinstance(value, Selector) and hasattr(value, "name") and callable(getattr(value, "votes", None))
+    is_outside = has_votes and not isinstance(value, type) and type(value).__hash__ is not None
+    return is_built_in(value) or is_outside
 
 
 def parameters(selector: Selector) -> dict[str, Any]:

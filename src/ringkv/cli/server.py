@@ -17,7 +17,8 @@ class ServerOptions:
         str, _server("--host", None, "Address to listen on; 0.0.0.0 is all interfaces.", show_default=True)
     ] = HOST
     port: Annotated[
-        int | None, _server("--port", "PORT", f"Port to listen on, {PORT} by default; 0 picks a free port.")
+        int | None,
+        _server("--port", "PORT", f"Port to listen on, {PORT} by default; 0 picks a free port.", min=0, max=65535),
     ] = None
     served_model_name: Annotated[
         list[str] | None,

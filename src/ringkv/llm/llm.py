@@ -4,16 +4,20 @@ llm = LLM("smollm2", kv_budget=1024)
 llm.generate("The capital of France is").text
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import wraps
 from itertools import count
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 
+import msgspec
 from rich.progress import Progress as ProgressBar
 
+from ringkv.base.checks import refusal
 from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Limits
 from ringkv.base.errors import InvalidRequest
@@ -29,6 +33,7 @@ from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
 from ringkv.models.config import load_config
 from ringkv.plan.check_options import check_options
+from ringkv.plan.kv_settings import PER_REQUEST
 from ringkv.plan.memory import available_bytes
 from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
@@ -48,15 +53,17 @@ T = TypeVar("T")
 FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
-def sampling_hint(method: Callable[P, R]) -> Callable[P, R]:
-    """Return the method with a TypeError for such arguments that shows the correct call."""
+def settings_hint(method: Callable[P, R]) -> Callable[P, R]:
+    """Return the method with a TypeError that shows the correct call if a setting is given as an argument."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items() if name in FIELDS)
+        name = method.__name__
+        given = ", ".join(f"{field}={value!r}" for field, value in kwargs.items() if field in FIELDS)
         if given:
-            name = method.__name__
             raise TypeError(f"{name}() takes sampling parameters as one argument: {name}(..., SamplingParams({given}))")
+        if of_cache := [setting for setting in kwargs if setting in PER_REQUEST]:
+            raise TypeError(f"{name}() takes {of_cache[0]} as a part of kv: {name}(..., kv=KVChoice(budget=512))")
         return method(*args, **kwargs)
 
     return call
@@ -65,6 +72,7 @@ def sampling_hint(method: Callable[P, R]) -> Callable[P, R]:
 TextOrTokens = str | Sequence[int]
 
 SLOTS = 8  # default of `slots`
+_TYPES = get_type_hints(Options)
 
 
 class LLM:
@@ -125,7 +133,7 @@ class LLM:
         progress: bool = True,
     ) -> list[Result]: ...
 
-    @sampling_hint
+    @settings_hint
     def generate(
         self,
         prompts: str | Sequence[TextOrTokens],
@@ -140,6 +148,8 @@ class LLM:
         """
         if isinstance(prompts, str):
             return self.generate([prompts], sampling, kv=kv)[0]
+        if not isinstance(prompts, Iterable):
+            raise InvalidRequest(f"prompts is {prompts!r}; give a text, or a list of texts or token ids", "prompts")
         answers = [self._answer(self._encode(prompt), sampling, kv) for prompt in prompts]
         with ProgressBar(disable=not (progress and len(answers) > 1)) as bar:
             task = bar.add_task("generating", total=len(answers))
@@ -147,7 +157,7 @@ class LLM:
                 bar.advance(task, piece.result is not None)
         return [answer.result for answer in answers if answer.result is not None]
 
-    @sampling_hint
+    @settings_hint
     def chat(
         self, messages: Sequence[ChatMessage], sampling: SamplingParams | None = None, *, kv: KVChoice | None = None
     ) -> Result:
@@ -158,7 +168,7 @@ class LLM:
         tokens, kv = self._chat(messages, kv)
         return self.generate([tokens], sampling, kv=kv)[0]
 
-    @sampling_hint
+    @settings_hint
     def stream(
         self,
         prompt: TextOrTokens,
@@ -170,7 +180,7 @@ class LLM:
         """Stream the answer to one prompt, one piece per token; the last piece has the result. Closing it cancels."""
         return self._answers.serve([self._answer(self._encode(prompt), sampling, kv)], on_prefill)
 
-    @sampling_hint
+    @settings_hint
     def stream_chat(
         self,
         messages: Sequence[ChatMessage],
@@ -217,7 +227,22 @@ def _options(choices: Mapping[str, Any]) -> Options:
     if unknown := [name for name in choices if name not in known]:
         text = f"LLM does not take {', '.join(unknown)}; it takes {', '.join(known)}"
         raise InvalidRequest(text, unknown[0])
-    return replace(Options(slots=SLOTS), **choices)
+    if (select := choices.get("kv_select")) is not None and not isinstance(select, str):
+        text = f"kv_select of an LLM is a name; give a selector with the request, kv=KVChoice(select={select!r})"
+        raise InvalidRequest(text, "kv_select")
+    plain = {name: fspath(value) if isinstance(value, PathLike) else value for name, value in choices.items()}
+    for name, value in plain.items():
+        _check_type(name, value, _TYPES[name])
+    return replace(Options(slots=SLOTS), **plain)
+
+
+def _check_type(name: str, value: object, kind: object) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        if expected := re.match("Expected `(.*?)`", str(error)):  # else a name that is checked with the others
+            kinds = expected[1].removesuffix(" | null").replace(" | ", " or ")
+            raise InvalidRequest(refusal(name, value, f"of type {kinds}"), name) from None
 
 
 def _checked(given: object, kind: type[T], name: str, example: str) -> T | None:

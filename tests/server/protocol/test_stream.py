@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ringkv.base.errors import InvalidRequest
-from ringkv.server.protocol.stream import COMMENT, EventStream, event
+from ringkv.base.errors import Draining, InvalidRequest
+from ringkv.server.protocol.stream import COMMENT, EventStream, event, until_disconnected
 from tests.server.conftest import NAMES, Served
 from tests.server.echo import BREAKS, IM_END
 
@@ -251,3 +251,54 @@ def test_an_early_error_is_raised_before_the_headers() -> None:
 
     with pytest.raises(InvalidRequest, match="early"):
         asyncio.run(EventStream(events())({"type": "http"}, asyncio.Event().wait, send))  # type: ignore[arg-type, call-arg]
+
+
+def test_an_answer_that_the_server_cancels_is_a_draining_error() -> None:
+    async def main() -> None:
+        forever = asyncio.Event()
+        answering = asyncio.create_task(until_disconnected(forever.wait, forever.wait()))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        answering.cancel()
+        await answering
+
+    with pytest.raises(Draining, match="before the answer was complete"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stream_that_the_server_cancels_ends_with_an_error(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventStream, "EARLY", 0.0 if begun else 60.0)
+    sent = list[Any]()
+
+    async def main() -> None:
+        waits, forever, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def events() -> AsyncGenerator[bytes, None]:
+            try:
+                if begun:
+                    yield b"data: 1\n\n"
+                waits.set()
+                await forever.wait()
+            finally:
+                closed.set()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("status") or message["body"])
+
+        streaming = asyncio.create_task(EventStream(events())({"type": "http"}, forever.wait, send))  # type: ignore[arg-type]
+        await waits.wait()
+        streaming.cancel()
+        try:
+            await streaming
+        finally:
+            assert closed.is_set()
+
+    if begun:
+        asyncio.run(main())
+        assert sent[:2] == [200, b"data: 1\n\n"]
+        assert b'"code":"draining"' in sent[2]
+        assert sent[3:] == [b"data: [DONE]\n\n"]
+    else:
+        with pytest.raises(Draining):
+            asyncio.run(main())
+        assert sent == []

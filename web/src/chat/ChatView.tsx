@@ -1,5 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { MemoryPanel } from "../memory/MemoryPanel";
+import { comparisonOf } from "./compare";
 import { Composer } from "./Composer";
 import { current, currentId, startNew } from "./conversations";
 import { focusComposer } from "./editing";
@@ -31,7 +32,7 @@ export function ChatView() {
     return () => removeEventListener("keydown", onKey);
   }, []);
   return (
-    <div class={`workspace shows-${half.value}`}>
+    <div class={`workspace shows-${half.value} ${comparisonOf(current.value) ? "compares" : ""}`}>
       <Sidebar onNew={newChat} />
       <main class="chat" aria-label="Chat">
         <Messages conversation={current.value} />

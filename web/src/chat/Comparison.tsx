@@ -69,8 +69,8 @@ function Costs({ answer }: { answer: Message | null }) {
   const entryBytes = hello.value?.limits.entry_bytes ?? 0;
   const rows = [
     ["kept", kv && count(kv.kept)],
-    ["evicted", kv && count(kv.evicted)],
-    ["bytes held", usage && bytes(held(usage) * entryBytes)],
+    ["evicted by the end", kv && count(kv.evicted)],
+    ["bytes of its entries", usage && bytes(held(usage) * entryBytes)],
     ["first token", answer?.timing && seconds(answer.timing.first)],
     ["cached", usage && count(usage.prompt_tokens_details?.cached_tokens ?? 0)],
   ];

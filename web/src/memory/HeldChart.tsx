@@ -19,7 +19,7 @@ export function HeldChart({ samples }: { samples: readonly Sample[] }) {
   const words =
     share >= 1
       ? `held: ${bytes(last.held)}. A full cache would hold ${bytes(last.full)}, ${share.toFixed(1)} times as much.`
-      : `held: ${bytes(last.held)}. A full cache would hold ${bytes(last.full)} so far.`;
+      : `held: ${bytes(last.held)}, the size of every slot. A full cache would hold ${bytes(last.full)} so far.`;
   return (
     <figure class="plot">
       <figcaption>

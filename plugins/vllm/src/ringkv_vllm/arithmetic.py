@@ -47,3 +47,12 @@ class Blocks:
         if self.plan is None or tokens < self.prompt:
             return -(-tokens // self.block)
         return self.moved + -(-self.plan.live(tokens) // self.block)
+
+    def evicted(self, tokens: int) -> int:
+        """Return how many of so many tokens are no longer held."""
+        return 0 if self.plan is None or tokens < self.prompt else tokens - self.plan.live(tokens)
+
+    def saved(self, tokens: int) -> int:
+        """Return how many blocks fewer the request holds than if it kept so many tokens."""
+        freed = 0 if tokens < self.prompt else self.moved
+        return max(0, -(-tokens // self.block) - (self.row(tokens) - freed))

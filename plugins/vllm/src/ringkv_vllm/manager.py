@@ -10,6 +10,7 @@ from typing import Any
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.request import Request
 
+from ringkv_vllm import stats
 from ringkv_vllm.arithmetic import Blocks
 from ringkv_vllm.settings import Settings
 
@@ -59,7 +60,10 @@ class SnapStreamManager(FullAttentionManager):
         return super().find_longest_cache_hit(block_hashes, max(0, max_length + 1 - spec.queries), *args, **kwargs)
 
     def pop_blocks_for_free(self, request_id: str) -> Any:
-        self._blocks.pop(request_id, None)
+        if (blocks := self._blocks.pop(request_id, None)) is not None and request_id in self._requests:
+            tokens = self._requests[request_id].num_computed_tokens
+            stats.EVICTED.inc(blocks.evicted(tokens))
+            stats.SAVED.inc(blocks.saved(tokens))
         return super().pop_blocks_for_free(request_id)
 
     def _of(self, request_id: str) -> Blocks:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringkv.base.errors import InvalidRequest
+from ringkv.base.errors import InvalidRequest, RingKVError
 from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress import keydiff, kvzip, snapkv, tova
 from ringkv.cache.compress.staged_prompt import StagedPrompt, VoteFunction
@@ -49,7 +49,12 @@ def stacked(prompt: StagedPrompt, candidates: int, votes: Iterable[Tensor | None
 
 def _from_outside(prompt: StagedPrompt, low: int, high: int, selector: Any) -> Iterator[Tensor]:
     shape, name = (*prompt.keys.shape[:2], high - low), selector.name
-    votes = selector.votes(prompt, low, high)
+    try:
+        votes = selector.votes(prompt, low, high)
+    except RingKVError:
+        raise
+    except Exception as error:
+        raise InvalidRequest(f"votes() of {name} raised {type(error).__name__}: {error}", "kv_select") from error
     if not isinstance(votes, Tensor) or votes.shape != shape:
         returned = list(votes.shape) if isinstance(votes, Tensor) else type(votes).__name__
         raise InvalidRequest(f"votes() of {name} returned {returned}; return a tensor {list(shape)}", "kv_select")

@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ringkv.base.errors import Draining
 from ringkv.server.protocol.body_writer import direct_write
 from ringkv.server.protocol.errors import Disconnected, body_of, kind_of
 from ringkv.server.protocol.scope import CANCELLED, STREAM_ERROR
@@ -59,12 +60,17 @@ class EventStream(StreamingResponse):
         """error: encodes an error that comes after the first event."""
         super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._events, self._done, self._error = events, done, error
+        self._has_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await until_disconnected(receive, self._send_events(scope, send))
         except Disconnected:
             scope[CANCELLED] = True
+        except Draining as error:
+            if not self._has_started:
+                raise
+            await self._send_error(scope, send, error)
 
     async def _send_events(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._events) as events:
@@ -74,6 +80,7 @@ class EventStream(StreamingResponse):
                 if first.done():
                     first.result()
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                self._has_started = True
                 while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
                     await _send(send, COMMENT)
             finally:
@@ -85,9 +92,13 @@ class EventStream(StreamingResponse):
                 async for data in events:
                     await write(data)
             except Exception as error:
-                scope[STREAM_ERROR] = kind_of(error)
-                await _send(send, self._error(error))
+                return await self._send_error(scope, send, error)
             await _send(send, self._done, more=False)
+
+    async def _send_error(self, scope: Scope, send: Send, error: Exception) -> None:
+        scope[STREAM_ERROR] = kind_of(error)
+        await _send(send, self._error(error))
+        await _send(send, self._done, more=False)
 
 
 async def _send(send: Send, data: bytes, more: bool = True) -> None:
@@ -95,7 +106,10 @@ async def _send(send: Send, data: bytes, more: bool = True) -> None:
 
 
 async def until_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`. If the client disconnects first, cancel `work`, await it, and raise Disconnected."""
+    """Return the result of `work`. If the client disconnects first, cancel `work`, await it, and raise Disconnected.
+
+    Raises Draining if this task is cancelled, which the server does to what still runs when it ends.
+    """
     working = asyncio.create_task(work)
     watching = asyncio.create_task(_disconnected(receive))
     try:
@@ -103,6 +117,8 @@ async def until_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> 
         if not working.done():
             raise Disconnected
         return working.result()
+    except asyncio.CancelledError:
+        raise Draining("the server stopped before the answer was complete; send the request again", 1) from None
     finally:
         working.cancel()
         watching.cancel()

@@ -3,6 +3,7 @@
 B blocks, H key-value heads, b tokens of a block, D head size.
 """
 
+import time
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from vllm.v1.attention.backends.cpu_attn import (
 )
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
+from ringkv_vllm import stats
 from ringkv_vllm.builder import SnapStreamBuilder
 from ringkv_vllm.compaction import compact
 from ringkv_vllm.refusals import check_classes, check_config, check_layer
@@ -73,8 +75,9 @@ class SnapStreamCPUImpl(CPUAttentionBackendImpl):
     ) -> Tensor:
         out = super().forward(layer, query, key, value, kv_cache, attn_metadata, *args, **kwargs)
         for task in getattr(attn_metadata, "compactions", ()):
-            blocks = CPUBlocks(kv_cache, layer, self)
+            began, blocks = time.perf_counter(), CPUBlocks(kv_cache, layer, self)
             compact(task, query, self.num_kv_heads, self.scale, blocks.read, blocks.write)
+            stats.COMPACTION.inc(time.perf_counter() - began)
         return out
 
 
