@@ -23,7 +23,14 @@ from tests.engine import tiny
 from tests.engine.test_golden import GEMMA3, GEMMA3_ROPES
 
 KV = tiny.choice("snapstream", budget=40, recent=8)
-SAMPLING = [{}, {"temperature": 0.3, "seed": 3}, {"temperature": 1.0, "seed": 5}, {"temperature": 4.0, "seed": 7}]
+SAMPLING: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.3, "seed": 3},
+    {"temperature": 1.0, "seed": 5},
+    {"temperature": 4.0, "seed": 7},
+    {"temperature": 1.0, "seed": 9, "top_p": 0.9},
+    {"temperature": 2.0, "seed": 11, "top_k": 20, "min_p": 0.05, "logprobs": 2},
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +80,7 @@ def with_drafts(
         tokens += [one.token for one in engine.sample().read()[slot]]
         seen, limit = layout.prompt + len(tokens), random.randint(1, 3)
         guess = known[len(tokens) : len(tokens) + (min(limit, layout.until_scored(seen)) if layout.review else limit)]
-        drafts = [token if random.random() < right else random.randrange(199) for token in guess]
+        drafts = [token if random.random() < right else (token + random.randrange(1, 199)) % 199 for token in guess]
         engine.forward({slot: drafts} if drafts else {})
         passes += 1
     engine.release(slot)
@@ -90,6 +97,34 @@ def test_tokens_are_the_same_with_drafts_over_a_ring_that_wraps_often(
     tokens, passes = with_drafts(drafting, asked, known, right)
     assert tokens[:90] == known
     assert passes == 90 if right == 0.0 else passes < 90
+
+
+@pytest.mark.parametrize("kind", [{}, {"temperature": 1.0, "seed": 9, "top_p": 0.9}], ids=["greedy", "truncated"])
+def test_accepted_drafts_have_the_log_probabilities_of_steps_without(
+    plain: LocalEngine, drafting: LocalEngine, kind: dict[str, Any]
+) -> None:
+    asked = tiny.request(prompt(60), "l", KV, ignore_eos=True, logprobs=3, **kind)
+    silent = tiny.request(prompt(50), "s", KV, ignore_eos=True)
+    tiny.enter(plain, asked)
+    known = []
+    for _ in range(60):
+        known += plain.sample().read()[0]
+        plain.forward()
+    plain.release(0)
+    tiny.enter(drafting, asked)
+    tiny.enter(drafting, silent, slot=1)
+    sampled, others = [], []
+    while len(sampled) < 60:
+        runs = drafting.sample().read()
+        sampled += runs[0]
+        others += runs[1]
+        ahead = [each.token for each in known[len(sampled) : len(sampled) + 2]]
+        drafting.forward({0: [*ahead, 5]} if ahead else {})
+    assert sampled[:60] == known
+    assert all(len(each.logprob.top) == 3 for each in sampled)
+    assert all(each.logprob is None for each in others)
+    drafting.release(0)
+    drafting.release(1)
 
 
 def test_a_slot_without_drafts_is_not_changed_by_a_neighbours(plain: LocalEngine, drafting: LocalEngine) -> None:

@@ -168,7 +168,7 @@ def test_every_graph_of_an_engine_traces_for_cuda(tmp_path: Path) -> None:
         assembled(tmp_path, torch.bfloat16, traced)
     layers = {"prefill-global-128", "prefill-global-256", "decode-global-3", "decode-global-3x4"}
     samplers = {f"sample-{tier.name.lower()}" for tier in SamplerTier}
-    samplers |= {"sample-greedy-drafts", "sample-temperature-drafts"}
+    samplers |= {f"sample-{kind}-drafts" for kind in ("greedy", "temperature", "truncated")}
     assert {*traced.outputs} == layers | samplers | {"head-3", "head-12"}
     assert {str(t.device) for outputs in traced.outputs.values() for t in outputs} == {"cuda:0"}
     assert {traced.outputs[name][0].dtype for name in layers} == {torch.bfloat16}

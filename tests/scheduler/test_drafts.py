@@ -1,6 +1,7 @@
 """Drafts: the lookup, and answers with several tokens per step, which equal answers with one token per step."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,12 +104,22 @@ def test_a_conversation_is_saved_with_exactly_the_tokens_that_were_fed() -> None
     assert "leave" in engine.log
 
 
-def test_a_request_with_a_higher_tier_has_no_drafts() -> None:
+@pytest.mark.parametrize(
+    ("sampling", "takes"),
+    [
+        ({"top_p": 0.9, "temperature": 1.0}, True),
+        ({"logprobs": 2}, True),
+        ({"min_tokens": 3}, False),
+        ({"repetition_penalty": 1.1}, False),
+        ({"logit_bias": {3: 1.0}}, False),
+    ],
+)
+def test_a_request_has_drafts_unless_its_logits_depend_on_sampled_tokens(sampling: dict[str, Any], takes: bool) -> None:
     engine = drafting()
     loop = Loop(engine)
-    loop.submit(request("a", top_p=0.9, temperature=1.0))
+    loop.submit(request("a", **sampling))
     assert tokens(serve(loop), "a") == toy.answer((5, 6, 7), LONG)
-    assert engine.drafted == 0
+    assert (engine.drafted > 0) == takes
 
 
 def test_a_request_that_fails_in_the_middle_of_a_run_ends_alone() -> None:

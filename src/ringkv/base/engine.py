@@ -240,8 +240,7 @@ class Engine(Protocol):
 
         drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
         entries; of a slot with reviews at most `Layout.until_scored`. They run in the same pass. They change how many
-        tokens `sample` returns, never which. Only for requests with at most the tier TEMPERATURE. An engine may ignore
-        them.
+        tokens `sample` returns, never which. Only for requests whose sampling takes drafts. An engine may ignore them.
         """
         ...
 

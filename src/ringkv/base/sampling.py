@@ -84,12 +84,22 @@ class SamplingParams:
         """The lowest tier that supports this. Greedy sampling ignores truncation, which never removes the top token."""
         if not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0):
             return SamplerTier.TRUNCATED
-        penalties = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
-        if penalties or self.logit_bias or self.min_tokens or self.logprobs is not None:
+        if self.adjusts or self.logprobs is not None:
             return SamplerTier.ADJUSTED
         if self.grammar:
             return SamplerTier.GRAMMAR
         return SamplerTier.GREEDY if self.is_greedy else SamplerTier.TEMPERATURE
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether bias, penalties or min_tokens change logits, by the tokens before them."""
+        penalties = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
+        return bool(penalties or self.logit_bias or self.min_tokens)
+
+    @property
+    def takes_drafts(self) -> bool:
+        """Whether a token depends on its logits and its position alone, so that several are sampled in one step."""
+        return not (self.adjusts or self.grammar)
 
     @property
     def is_greedy(self) -> bool:

@@ -20,7 +20,8 @@ from ringkv.cache.body import Planes
 from ringkv.cache.rings import Rings
 from ringkv.engine.batch import Batch, captured_steps
 from ringkv.graphs.capture import Capture
-from ringkv.kernels.sampling.tiers import FREE
+from ringkv.kernels.sampling import operators
+from ringkv.kernels.sampling.tiers import DRAFT_SAMPLERS, FREE
 
 NONE = -2  # no draft; no sampler returns it
 
@@ -97,14 +98,17 @@ class Drafts:
         """Sample after all drafts, and keep those that were sampled, if any are open; after `Batch.sample`.
 
         A draft is kept if it and all drafts before it equal the sampled tokens. Returns the tokens sampled after drafts
-        int64 [B, N], and how many of them count int64 [B].
+        int64 [B, N], how many of them count int64 [B], and if a slot reports them, the scores of these tokens: their
+        log-probabilities [B, N], and the top ids and theirs [B, N, TOP].
         """
         if not self._open:
             return ()
         batch = self._batch
-        tiers = (batch.owner(slot)[0].sampling.tier for slot in self._open)
-        self._run_sampler[max(tiers)]()
+        asked = [batch.owner(slot)[0].sampling for slot in self._open]
+        tier = max(each.tier for each in asked)
+        self._run_sampler[tier if tier in DRAFT_SAMPLERS else SamplerTier.TRUNCATED]()
         sampled = self._sampled.clone()
+        scores = self._scores(sampled) if any(each.logprobs is not None for each in asked) else ()
         before = torch.cat((batch.tokens[:, None], sampled[:, :-1]), 1)
         is_kept = (before == self._tokens).long().cumprod(1).bool()
         self._put_back((~is_kept & (self._tokens != NONE))[self._rows])
@@ -116,7 +120,12 @@ class Drafts:
         batch.sampling.count(sampled.where(torch.arange(self.limit, device=batch.device) < kept[:, None], -1))
         for rings in batch.rings:
             rings.advance(kept.int())
-        return sampled, kept
+        return sampled, kept, *scores
+
+    def _scores(self, sampled: Tensor) -> tuple[Tensor, ...]:
+        scored = self._batch.sampling.scored.repeat_interleave(self.limit)
+        scores = operators.top_logprobs(self._logits.flatten(0, 1), sampled.flatten(), scored)
+        return tuple(score.unflatten(0, sampled.shape) for score in scores)
 
     def _sample(self, tier: SamplerTier) -> None:
         """Sample after each draft."""
@@ -128,6 +137,7 @@ class Drafts:
             inputs.seed.repeat_interleave(self.limit),
             inputs.temperature.repeat_interleave(self.limit),
             torch.where(self._tokens == NONE, FREE, inputs.tier[:, None]).int().flatten(),
+            inputs.params.repeat_interleave(self.limit, 0),
         ]
         (tokens,) = self._batch.programs.sampling_drafts[tier](arguments)
         self._sampled.copy_(tokens.view_as(self._sampled))

@@ -22,7 +22,7 @@ from ringkv.engine.staging import Staging
 from ringkv.graphs.graph import Backend, Eager, Graph, StaticFunction
 from ringkv.kernels.constants import WIDTH_STEP
 from ringkv.kernels.prefill_attend import Segment, unit_of
-from ringkv.kernels.sampling.tiers import DRAFT_TIERS
+from ringkv.kernels.sampling.tiers import DRAFT_SAMPLERS
 from ringkv.kernels.slots import flat, form
 from ringkv.models.base import CachePlace
 from ringkv.models.decoder import Decoder
@@ -186,5 +186,5 @@ def make(
 def count(sizes: EngineSizes, kinds: int, device: torch.device) -> int:
     """Return how many graphs `make` builds for a model with so many kinds of layers."""
     layers = kinds * sum(len(family.to_make(1)) for family in (sizes.passes, sizes.decode, sizes.drafts))
-    sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_TIERS)) if is_compiled(device) else 0
+    sampling = len(SamplerTier) + (0 if sizes.drafts.none else len(DRAFT_SAMPLERS)) if is_compiled(device) else 0
     return layers + sampling + len(sizes.head.to_make(1))

@@ -74,7 +74,7 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "sample(Tensor logits, Tensor forced, Tensor position, Tensor seed, Tensor temperature, Tensor tier,"
-    " Tensor? allowed=None, Tensor? params=None, Tensor? bias=None, Tensor? in_prompt=None, Tensor? in_output=None,"
+    " Tensor params, Tensor? allowed=None, Tensor? bias=None, Tensor? in_prompt=None, Tensor? in_output=None,"
     " Tensor? ends=None) -> Tensor"
 )
 LIBRARY.define("top_logprobs(Tensor logits, Tensor tokens, Tensor scored) -> (Tensor, Tensor, Tensor)")

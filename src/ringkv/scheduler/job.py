@@ -18,7 +18,6 @@ from ringkv.base.kv import BLOCK, KVChoice, Layout, Layouts
 from ringkv.base.messages import SlotState
 from ringkv.base.page_counts import page_usage
 from ringkv.base.request import Request
-from ringkv.base.sampling import SamplerTier
 
 OF_LAYOUT = ("sinks", "selected", "protected", "base", "ring", "again", "capacity")  # in `SlotState`
 OLDEST_EVERY = 4  # passes
@@ -196,7 +195,7 @@ class Job:
     def run(self, layouts: Layouts) -> None:
         """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
-        if self.limits.drafts and not self.stays and self.request.sampling.tier <= SamplerTier.TEMPERATURE:
+        if self.limits.drafts and not self.stays and self.request.sampling.takes_drafts:
             self.lookup = PromptLookup(self.request.tokens)
 
     def draft(self, limit: int) -> list[int]:

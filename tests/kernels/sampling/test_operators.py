@@ -149,9 +149,10 @@ def test_nothing_is_sampled_for_a_free_slot() -> None:
 
 
 def test_drafts_need_no_planes() -> None:
-    state = state_of([{"temperature": 1.0}, {}], 200)
+    state = state_of(
+        [{"temperature": 1.0}, {}, {"temperature": 1.0, "top_p": 0.7}, {"temperature": 2.0, "top_k": 5}], 200
+    )
     state.allowed.fill_(-1)
-    state.tier.clamp_(max=int(SamplerTier.TEMPERATURE))
     inputs = next(steps(state, 200, 1.0, 1))
     assert operators.sample(*inputs[: len(DRAFT_FIELDS)]).tolist() == by_tiers(inputs)
 

@@ -3,7 +3,7 @@
 B slots, N drafts per slot, V vocabulary.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -14,21 +14,23 @@ from ringkv.engine.sampling.state import SamplingState
 from ringkv.graphs.graph import Backend, Graph, StaticFunction
 from ringkv.kernels.library import is_native
 from ringkv.kernels.sampling import operators
-from ringkv.kernels.sampling.tiers import DRAFT_FIELDS, DRAFT_TIERS, SAMPLERS, Inputs
+from ringkv.kernels.sampling.tiers import DRAFT_FIELDS, DRAFT_SAMPLERS, SAMPLERS, Inputs
+
+Samplers = Mapping[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]]
 
 
 def samplers(backend: Backend, slots: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
     """Return the graph of each tier, of the tensors of `Inputs`."""
     if is_compiled(device):
-        return _compiled(backend, SamplerTier, "", list(_example(slots, vocab, device)))
+        return _compiled(backend, SAMPLERS, "", list(_example(slots, vocab, device)))
     return {tier: _scored if tier >= SamplerTier.ADJUSTED else _sampled for tier in SamplerTier}
 
 
 def draft_samplers(backend: Backend, rows: int, vocab: int, device: torch.device) -> Mapping[SamplerTier, Graph]:
-    """Return the graphs for all drafts of all slots, of the tensors of `DRAFT_FIELDS`: no other tier has drafts."""
+    """Return the graphs for all drafts of all slots, of the tensors of `DRAFT_FIELDS`."""
     if is_compiled(device):
-        return _compiled(backend, DRAFT_TIERS, "-drafts", list(_example(rows, vocab, device)[: len(DRAFT_FIELDS)]))
-    return dict.fromkeys(DRAFT_TIERS, _sampled)
+        return _compiled(backend, DRAFT_SAMPLERS, "-drafts", list(_example(rows, vocab, device)[: len(DRAFT_FIELDS)]))
+    return dict.fromkeys(DRAFT_SAMPLERS, _sampled)
 
 
 def is_compiled(device: torch.device) -> bool:
@@ -36,16 +38,16 @@ def is_compiled(device: torch.device) -> bool:
     return device.type != "cpu" or not is_native("sample")
 
 
-def _compiled(
-    backend: Backend, tiers: Iterable[SamplerTier], suffix: str, example: list[Tensor]
-) -> Mapping[SamplerTier, Graph]:
-    functions = {tier: StaticFunction(partial(_sample, tier), f"sample {tier.name}") for tier in tiers}
-    return {tier: backend.make(f"sample-{tier.name.lower()}{suffix}", functions[tier], example) for tier in tiers}
+def _compiled(backend: Backend, of: Samplers, suffix: str, example: list[Tensor]) -> Mapping[SamplerTier, Graph]:
+    functions = {
+        tier: StaticFunction(partial(_sample, sampler), f"sample {tier.name}{suffix}") for tier, sampler in of.items()
+    }
+    return {tier: backend.make(f"sample-{tier.name.lower()}{suffix}", functions[tier], example) for tier in of}
 
 
-def _sample(tier: SamplerTier, *tensors: Tensor) -> tuple[Tensor, ...]:
+def _sample(sampler: Callable[[Inputs], tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
     unread = [tensors[0]] * (len(Inputs._fields) - len(tensors))
-    return SAMPLERS[tier](Inputs(*tensors, *unread))
+    return sampler(Inputs(*tensors, *unread))
 
 
 def _sampled(tensors: list[Tensor]) -> tuple[Tensor, ...]:

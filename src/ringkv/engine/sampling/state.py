@@ -5,6 +5,7 @@ B slots, V vocabulary, N drafts per slot, TOP top tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,8 +26,8 @@ class SamplingState:
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B]
     tier: Tensor  # int32 [B]
-    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
     params: Tensor  # float32 [B, 8], see `params_of`
+    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V], of slots with a repetition penalty; undefined for others
     in_output: Tensor  # int32 [B, V]
@@ -107,30 +108,30 @@ class SampledStep:
     tokens: Tensor  # int64 [B]
     wanted: Sequence[int | None]  # how many top tokens each slot reports
     scores: tuple[Tensor, ...]  # logprob [B], ids [B, TOP], logprobs [B, TOP]; none if no slot reports them
-    more: tuple[Tensor, ...] = ()  # tokens sampled after the drafts [B, N], and how many of these count [B]
+    more: tuple[Tensor, ...] = ()  # of tokens sampled after drafts, see `Drafts.settle`
 
     def read(self) -> Sequence[Run]:
         """Wait for the device, and copy the tokens, and the scores if a slot reports them."""
-        first = [_sampled(token) for token in self.tokens.tolist()]
-        if self.scores and any(wanted is not None for wanted in self.wanted):
-            first = self._scored(first)
+        has_scores = any(wanted is not None for wanted in self.wanted)
+        scores = [score.tolist() for score in self.scores] if has_scores else []
+        first = [
+            _sampled(wanted, *row) for wanted, *row in zip(self.wanted, self.tokens.tolist(), *scores, strict=True)
+        ]
         if not self.more:
             return [(sampled,) for sampled in first]
-        then, kept = (tensor.tolist() for tensor in self.more)
-        rows = zip(first, then, kept, strict=True)
-        return [(sampled, *map(_sampled, tokens[:count])) for sampled, tokens, count in rows]
-
-    def _scored(self, first: Sequence[Sampled]) -> list[Sampled]:
-        """Add the log-probabilities that slots report."""
-        scores = zip(*(score.tolist() for score in self.scores), strict=True)
-        return [
-            sampled if wanted is None or sampled.token is None else sampled._replace(logprob=_logprob(wanted, *score))
-            for sampled, wanted, score in zip(first, self.wanted, scores, strict=True)
-        ]
+        then, kept, *scores = (tensor.tolist() for tensor in self.more)
+        runs = []
+        for sampled, wanted, count, *row in zip(first, self.wanted, kept, then, *scores, strict=True):
+            ahead = zip(*(each[:count] for each in row), strict=True)
+            runs.append((sampled, *(_sampled(wanted, *each) for each in ahead)))
+        return runs
 
 
-def _sampled(token: int) -> Sampled:
-    return Sampled(None if token < 0 else token, None)
+def _sampled(wanted: int | None, token: int, *score: Any) -> Sampled:
+    """Return a token, with its log-probabilities if its slot reports them. score: of `SampledStep.scores`."""
+    if token < 0:
+        return Sampled(None, None)
+    return Sampled(token, _logprob(wanted, *score) if score and wanted is not None else None)
 
 
 def _logprob(wanted: int, logprob: float, ids: Sequence[int], top: Sequence[float]) -> TokenLogprob:

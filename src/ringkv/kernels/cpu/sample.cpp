@@ -79,7 +79,7 @@ struct Rows {
   // Returns the masks and penalties that a row's parameters need.
   Adjustments adjustments(int64_t row) const {
     Adjustments of;
-    if (tier[row] < kGrammar) return of;
+    if (tier[row] < kGrammar || !allowed) return of;
     of.allowed = allowed + row * ((vocab + 31) / 32);
     if (tier[row] < kAdjusted) return of;
     const float* settings = params + row * kParams;
@@ -118,7 +118,7 @@ const T* data(const Optional& tensor, int64_t count, const char* name) {
 
 at::Tensor sample(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& position,
                   const at::Tensor& seed, const at::Tensor& temperature, const at::Tensor& tier,
-                  const Optional& allowed, const Optional& params, const Optional& bias, const Optional& in_prompt,
+                  const at::Tensor& params, const Optional& allowed, const Optional& bias, const Optional& in_prompt,
                   const Optional& in_output, const Optional& ends) {
   const int64_t rows = logits.size(0), vocab = logits.size(1), all = rows * vocab;
   const Rows work{data<float>(logits, all, "logits"),
@@ -134,12 +134,11 @@ at::Tensor sample(const at::Tensor& logits, const at::Tensor& forced, const at::
                   reinterpret_cast<const uint8_t*>(data<bool>(ends, all, "ends")),
                   data<int32_t>(in_output, all, "in_output"),
                   vocab};
+  TORCH_CHECK(allowed.has_value() == (bias && in_prompt && in_output && ends), "sample: some planes are absent");
   at::Tensor tokens = at::empty({rows}, logits.options().dtype(at::kLong));
   int64_t* out = tokens.mutable_data_ptr<int64_t>();
   std::vector<int64_t> running;  // threads share these evenly
   for (int64_t row = 0; row < rows; ++row) {
-    TORCH_CHECK(work.tier[row] < kGrammar || (allowed && params && bias && in_prompt && in_output && ends),
-                "sample: a row's tier needs tensors that are absent");
     out[row] = kBad;
     if (work.tier[row] >= 0) running.push_back(row);
   }

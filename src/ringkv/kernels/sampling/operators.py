@@ -14,8 +14,7 @@ from ringkv.kernels.sampling.tiers import BAD, FREE, Inputs
 def sample(*inputs: Tensor | None) -> Tensor:
     """Sample int64 [B]: the next token of each slot, BAD if its logits are not finite or its tier is FREE.
 
-    inputs: the fields of `Inputs` except `scored`. All from `allowed` on may be absent if no slot needs more than the
-    tier TEMPERATURE.
+    inputs: the fields of `Inputs` except `scored`. All from `allowed` on may be absent if all requests take drafts.
     """
     tokens: Tensor = torch.ops.ringkv.sample(*inputs)
     return tokens
@@ -34,7 +33,7 @@ def reference(*inputs: Tensor | None) -> Tensor:
     """Sample in plain torch, with the highest tier that the given planes allow: the tokens are the same in all."""
     given = [tensor for tensor in inputs if tensor is not None]
     unread = [given[0]] * (len(Inputs._fields) - len(given))
-    sampler = tiers.temperature if len(given) == len(tiers.DRAFT_FIELDS) else tiers.truncated
+    sampler = tiers.truncated_draft if len(given) == len(tiers.DRAFT_FIELDS) else tiers.truncated
     rows = Inputs(*given, *unread)
     return torch.where(rows.tier == FREE, BAD, sampler(rows)[0])
 

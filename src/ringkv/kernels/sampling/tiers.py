@@ -31,8 +31,8 @@ class Inputs(NamedTuple):
     seed: Tensor  # int64 [B]
     temperature: Tensor  # float32 [B], 0 is greedy
     tier: Tensor  # int32 [B], the tier that each slot needs; FREE if it has no request
-    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token that a grammar allows, lowest first
     params: Tensor  # float32 [B, 8], in the order of `params_of`
+    allowed: Tensor  # int32 [B, ceil(V / 32)], a bit for each token that a grammar allows, lowest first
     bias: Tensor  # float32 [B, V]
     in_prompt: Tensor  # bool [B, V]
     in_output: Tensor  # int32 [B, V], how often each token was sampled
@@ -40,11 +40,8 @@ class Inputs(NamedTuple):
     scored: Tensor  # bool [B], whether log-probabilities are reported
 
 
-DRAFT_TIERS = (SamplerTier.GREEDY, SamplerTier.TEMPERATURE)
-"""The tiers that need only a token's logits and position, and so support drafts."""
-
-DRAFT_FIELDS = Inputs._fields[:6]
-"""The fields that these tiers read."""
+DRAFT_FIELDS = Inputs._fields[:7]
+"""The fields that `DRAFT_SAMPLERS` read."""
 
 
 def params_of(params: SamplingParams) -> tuple[float, ...]:
@@ -98,6 +95,20 @@ SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
     SamplerTier.ADJUSTED: adjusted,
     SamplerTier.TRUNCATED: truncated,
 }
+
+
+def truncated_draft(inputs: Inputs) -> tuple[Tensor, ...]:
+    """Sample as `truncated` does if nothing adjusts the logits: (tokens [B],)."""
+    limits = inputs.params[:, :3, None].unbind(1)
+    return (_checked(_sample(truncate(inputs.logits, inputs.temperature, *limits), inputs), inputs),)
+
+
+DRAFT_SAMPLERS: dict[SamplerTier, Callable[[Inputs], tuple[Tensor, ...]]] = {
+    SamplerTier.GREEDY: greedy,
+    SamplerTier.TEMPERATURE: temperature,
+    SamplerTier.TRUNCATED: truncated_draft,
+}
+"""The samplers of requests that take drafts."""
 
 
 def scores(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
