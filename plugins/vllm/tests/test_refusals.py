@@ -22,6 +22,7 @@ def config(parallel: dict[str, Any] | None = None, cache_dtype: str = "auto", **
 
 CASES = {
     "speculative decoding": config(speculative_config=1),
+    "a diffusion model": config(diffusion_config=1),
     "a KV connector": config(kv_transfer_config=1),
     "decode context parallelism": config({"decode_context_parallel_size": 2}),
     "prefill context parallelism": config({"prefill_context_parallel_size": 2}),

@@ -10,6 +10,10 @@ REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda config: config.speculative_config is not None,
         "a draft that is rejected has overwritten an entry of the ring",
     ),
+    "a diffusion model": (
+        lambda config: getattr(config, "diffusion_config", None) is not None,
+        "it writes several tokens of an answer again and again",
+    ),
     "a KV connector": (lambda config: config.kv_transfer_config is not None, "it moves a prompt's blocks by position"),
     "decode context parallelism": (
         lambda config: config.parallel_config.decode_context_parallel_size > 1,
