@@ -1,7 +1,7 @@
 import { useEffect } from "preact/hooks";
 import { MemoryPanel } from "../memory/MemoryPanel";
-import { comparisonOf } from "./compare";
 import { Composer } from "./Composer";
+import { comparisonOf } from "./compare";
 import { current, currentId, startNew } from "./conversations";
 import { focusComposer } from "./editing";
 import { stop } from "./exchange";
