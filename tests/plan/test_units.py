@@ -17,14 +17,14 @@ from ringkv.plan.units import parse_bytes, parse_ratio, parse_share, show_bytes
         ("100kB", 100_000),
         ("4096", 4096),
         ("7B", 7),
-        (1234, 1234),
+        (123, 123),
     ],
 )
 def test_sizes_are_parsed(text: str | int, count: int) -> None:
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "much", "1.5 parsecs", "-1GB", "1,5GB", "iB", "5iB", "16", 1023])
+@pytest.mark.parametrize("text", ["", "much", "1.5 parsecs", "-1GB", "1,5GB", "iB", "5iB", "16", "1023"])
 def test_an_invalid_size_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match="device_memory is") as error:
         parse_bytes(text, "device_memory")

@@ -13,14 +13,14 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def parse_bytes(text: str | int, name: str = "memory") -> int:
     """ "1.5GB" is 1.5e9, "80G" 8e10, "16GiB" 16 * 2**30, "4096" itself. Raises `InvalidRequest` naming `name`.
 
-    A few bytes without a unit are refused, because it was forgotten.
+    A text of a few bytes without a unit is refused, because it was forgotten.
     """
     match = re.fullmatch(_NUMBER + r"\s*([KMGT]?)(I?)(B?)", str(text).strip(), re.IGNORECASE)
     if match is None or (match[3] and not match[2]):
         raise InvalidRequest(f"{name} is {text!r}; write bytes such as 24GB, 1.5GB, 16GiB or 8000000000", name)
     unit = match[2].upper()
     count = int(float(match[1]) * (_BINARY[unit] if match[3] else _SCALES[unit]))
-    if 0 < count < LEAST and not match[4]:
+    if isinstance(text, str) and 0 < count < LEAST and not match[4]:
         raise InvalidRequest(f"{name} is {text!r}, which is {count} bytes; write a unit, such as {count}GB", name)
     return count
 
