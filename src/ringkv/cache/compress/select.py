@@ -3,6 +3,7 @@
 L layers, H key-value heads.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from ringkv.base.selectors import TOVA, KeyDiff, KVzip, Selector, SnapKV
 from ringkv.cache.compress import keydiff, kvzip, snapkv, tova
 from ringkv.cache.compress.staged_prompt import StagedPrompt, VoteFunction
 from ringkv.cache.steps import Steps
+
+log = logging.getLogger(__name__)
 
 VOTES: Mapping[type[Selector], VoteFunction] = {
     SnapKV: snapkv.votes,
@@ -54,6 +57,7 @@ def _from_outside(prompt: StagedPrompt, low: int, high: int, selector: Any) -> I
     except RingKVError:
         raise
     except Exception as error:
+        log.error("votes() of %s failed", name, exc_info=error)
         raise InvalidRequest(f"votes() of {name} raised {type(error).__name__}: {error}", "kv_select") from error
     if not isinstance(votes, Tensor) or votes.shape != shape:
         returned = list(votes.shape) if isinstance(votes, Tensor) else type(votes).__name__
