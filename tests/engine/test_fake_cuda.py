@@ -229,37 +229,6 @@ def test_steps_with_encoded_latents_trace_for_cuda(kv_format: PlaneFormat, tmp_p
     assert {(str(t.device), t.dtype) for out in traced.outputs.values() for t in out} == {("cuda:0", torch.bfloat16)}
 
 
-class Numbers(TorchDispatchMode):
-    """Notes the strides of the rows' numbers, int32 [R], that operators of decode attention get."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.strides: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name().startswith("ringkv::decode_attend"):
-            tensors = (one for one in args if isinstance(one, Tensor))
-            self.strides += [one.stride(0) for one in tensors if one.dtype == torch.int32 and one.dim() == 1]
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("kv_format", ["plain", "int8"])
-def test_kernels_get_the_numbers_of_rows_with_drafts_as_arrays(kv_format: PlaneFormat, tmp_path: Path) -> None:
-    tiny.save(tmp_path, "Llama")
-    numbers = Numbers()
-
-    class Run(Eager):
-        def make(self, name: str, function: StaticFunction, example: Sequence[Tensor]) -> Graph:
-            if name.endswith("x4"):
-                with numbers:
-                    function.body(*example)
-            return super().make(name, function, example)
-
-    with fake_cuda(), torch.inference_mode():
-        assembled(tmp_path, torch.bfloat16, Run(), slots=SlotFormat(kv_format))
-    assert numbers.strides == [1] * 3 * 4  # slot, entry and live of 4 tokens
-
-
 def test_pieces_of_prompts_whose_heads_begin_at_different_places_trace_for_cuda(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Llama")
     traced = Traced("prefill")

@@ -143,32 +143,16 @@ def decode_layer(decoder: Decoder, kind: str, names: Sequence[str], form: Slots,
     layers = _Layers(decoder, kind, names, form)
     slots = ANGLES + NUMBERS
     rows = tuple(range(slots))
-    return StaticFunction(
-        partial(_decode, layers, tokens), f"decode {layers.key} {tokens}", layers.dynamic_slots(slots), rows
-    )
+    return StaticFunction(partial(_decode, layers), f"decode {layers.key} {tokens}", layers.dynamic_slots(slots), rows)
 
 
-def _decode(layers: _Layers, tokens: int, x: Tensor, cos: Tensor, sin: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+def _decode(layers: _Layers, x: Tensor, cos: Tensor, sin: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     rows, slots, weights = layers.split(others)
-    attend_slots = partial(_attend_slots, layers.layer, slots)
 
     def attend(q: Tensor, k: Tensor | None, v: Tensor | None, latent: Expansion | None = None) -> Attended:
-        q = absorb(q, k, latent)
-        if tokens == 1:
-            return project_values(attend_slots(rows, q, k, v), latent)
-        vectors = zip(*(_by_token(vector, tokens) for vector in (q, k, v)), strict=True)
-        # GPU kernels read rows' numbers as an array.
-        numbers = zip(rows.entry.T.contiguous(), rows.live.T.contiguous(), strict=True)
-        steps = (Rows(rows.slot, entry, live) for entry, live in numbers)
-        attended = zip(*(attend_slots(step, *token) for step, token in zip(steps, vectors, strict=True)), strict=True)
-        return project_values(Attended(*(torch.stack(part, 1).flatten(0, 1) for part in attended)), latent)
+        return project_values(_attend_slots(layers.layer, slots, rows, absorb(q, k, latent), k, v), latent)
 
     return layers.run(x, cos, sin, weights, attend)
-
-
-def _by_token(vectors: Tensor | None, tokens: int) -> Sequence[Tensor | None]:
-    """Divide vectors [R * T, ...] by their place among the T tokens of a row."""
-    return [None] * tokens if vectors is None else vectors.unflatten(0, (-1, tokens)).unbind(1)
 
 
 def head(decoder: Decoder, names: Sequence[str]) -> StaticFunction:

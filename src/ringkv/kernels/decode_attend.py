@@ -3,7 +3,7 @@
 B rows of a step, H key-value heads, G query heads per key-value head, D elements of a vector, V of a value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels import decode_attend_reference
-from ringkv.kernels.attended import Attended, empty_results
+from ringkv.kernels.attended import Attended, empty_results, in_turn
 from ringkv.kernels.keep_queries import keep_queries
 from ringkv.kernels.library import grouped, register
 from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
@@ -20,13 +20,14 @@ from ringkv.kernels.slots import Pages, Ragged, Residents, Rows, Slots
 def decode_attend(q: Tensor, k: Tensor | None, v: Tensor | None, slots: Slots, rows: Rows, scale: float) -> Attended:
     """Write k, v [B, H, D] at each row's `entry` and attend to the entries that the reading selects, of 0 .. live-1.
 
-    q [B, H, G, D]. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp; of a free row 0 and -inf.
-    Scores and sums are float32. k and v are None if another layer has written them. Latents have H = 1 and no v: their
+    q [B, H, G, D]. Rows may have several tokens: with entry and live [R, T], B is R * T, and the results are those of T
+    steps. Returns softmax(scale * q keys^T) values [B, H, G, D] and its log-sum-exp; of a free row 0 and -inf. Scores
+    and sums are float32. k and v are None if another layer has written them. Latents have H = 1 and no v: their
     elements are values, too. A row's result depends on nothing but the row. The results of a reading that selects all
     live entries have the bits of those without a reading. The queries of the layer that writes k and v are kept.
     """
     if slots.queries is not None and k is not None:
-        keep_queries(q, slots.queries, *rows)
+        keep_queries(q, slots.queries, *rows.of_tokens)
     return Attended(*torch.ops.ringkv.decode_attend(q, k, v, *slots.arguments, *rows, slots.encoding, scale))
 
 
@@ -54,13 +55,26 @@ class _Arguments(NamedTuple):
 
 
 def _reference(q: Tensor, k: Tensor | None, v: Tensor | None, step: _Arguments, scale: float) -> tuple[Tensor, Tensor]:
-    return decode_attend_reference.decode_attend(q, k, v, step.slots, step.rows, scale)
+    return _each(decode_attend_reference.decode_attend, q, k, v, step, scale)
 
 
 def _cuda(q: Tensor, k: Tensor | None, v: Tensor | None, step: _Arguments, scale: float) -> tuple[Tensor, Tensor]:
     from ringkv.kernels.gpu import decode_attend as gpu  # loads Triton
 
-    return gpu.decode_attend(q, k, v, step.slots, step.rows, scale)
+    return _each(gpu.decode_attend, q, k, v, step, scale)
+
+
+def _each(
+    attend: Callable[..., tuple[Tensor, Tensor]],
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    step: _Arguments,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Attend with one token of each row after the other."""
+    slots = step.slots
+    return in_turn(lambda q, k, v, rows: attend(q, k, v, slots, rows, scale), q, k, v, step.rows)
 
 
 register("decode_attend", grouped(_reference), empty_results, grouped(_cuda))

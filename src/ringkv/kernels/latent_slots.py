@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.base.ranks import Exchange
-from ringkv.kernels.attended import Attended
+from ringkv.kernels.attended import Attended, in_turn
 from ringkv.kernels.collective import columns_to_rows, rows_to_columns
 from ringkv.kernels.decode_attend import decode_attend
 from ringkv.kernels.library import grouped, register
@@ -44,8 +44,12 @@ def decode_attend_slots(q: Tensor, k: Tensor, slots: Slots, rows: Rows, scale: f
     """
     if division.exchange == "none":
         return decode_attend(q, k, None, slots, rows, scale)
-    attend = torch.ops.ringkv.decode_attend_latent_slots
-    return Attended(*attend(q, k, list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division))
+
+    def attend(q: Tensor, k: Tensor, v: None, rows: Rows) -> tuple[Tensor, Tensor]:
+        step = list(slots.planes), slots.centers, *rows, slots.encoding, scale, *division
+        return Attended(*torch.ops.ringkv.decode_attend_latent_slots(q, k, *step))
+
+    return Attended(*in_turn(attend, q, k, None, rows))
 
 
 class SlotArguments(NamedTuple):

@@ -19,12 +19,20 @@ Allocate = Callable[..., Tensor]
 class Rows(NamedTuple):
     """The slot of each row of a step, the entry that its new token takes, and its live entries; int32 [B] each.
 
-    live includes the new token. A row with live 0 is free. No two rows share a slot.
+    live includes the new token. A row with live 0 is free. No two rows share a slot. If rows have T tokens each, entry
+    and live are [B, T], and a token of a row may be free.
     """
 
     slot: Tensor
     entry: Tensor
     live: Tensor
+
+    @property
+    def of_tokens(self) -> "Rows":
+        """The numbers [B * T] of each token, as if it were a row."""
+        if self.live.dim() == 1:
+            return self
+        return Rows(self.slot.repeat_interleave(self.live.shape[1]), self.entry.flatten(), self.live.flatten())
 
 
 class Residents(NamedTuple):

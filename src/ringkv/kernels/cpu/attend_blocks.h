@@ -74,9 +74,7 @@ void attend_blocks(const QueryShape& shape, const Result<T>& to, const BlocksOf&
     for (int64_t i = 0; i < blocks; ++i) space.tasks.push_back({int32_t(head), int32_t(i)});
     space.first[head + 1] = int64_t(space.tasks.size());
     space.pending[head].store(int32_t(blocks), std::memory_order_relaxed);
-    if (blocks > 0) continue;
-    std::fill_n(to.out + head * size, size, T(0));
-    std::fill_n(to.lse + head * queries, queries, -std::numeric_limits<float>::infinity());
+    if (blocks == 0) clear<T>({to.out + head * size, to.lse + head * queries}, queries, width);
   }
 
   const int64_t count = int64_t(space.tasks.size());

@@ -58,6 +58,7 @@ struct RowsInPages {
 
 constexpr int64_t kBlock = 256;     // entries per task: few enough to balance the load, enough to amortise its overhead
 constexpr int64_t kGroupHeads = 4;  // query heads that share one pass
+constexpr float kNoScore = -1e30f;  // the highest score of a query that sees no entry
 
 // Prefetches rows while others are computed: demand loads of one core do not saturate the memory bandwidth. kLocality 3
 // prefetches into L1, for the next reads; 2 into L2, for a later pass.
@@ -189,7 +190,7 @@ void sum_rows_of(const float* weights, const Rows& value, const Later& later, in
 inline std::pair<float, float> exponentiate(float* scores, int64_t entries) {
   const float highest =
       at::vec::reduce_all<float>([](Vec& a, Vec& b) { return at::vec::maximum(a, b); }, scores, entries);
-  const float top = highest == -std::numeric_limits<float>::infinity() ? -1e30f : highest;
+  const float top = highest == -std::numeric_limits<float>::infinity() ? kNoScore : highest;
   at::vec::map<float>([top](Vec x) { return (x - Vec(top)).exp(); }, scores, scores, entries);
   return {top, at::vec::reduce_all<float>([](Vec& a, Vec& b) { return a + b; }, scores, entries)};
 }

@@ -60,13 +60,21 @@ struct StepHead {
 // Heads that a thread runs, at least. Four write or select as fast as a second thread wakes up.
 constexpr int64_t kFew = 4, kAlone = std::numeric_limits<int64_t>::max();
 
+// Writes the results of queries that see no entry.
+template <typename T>
+void clear(const Result<T>& to, int64_t queries, int64_t width) {
+  std::fill_n(to.out, queries * width, T(0));
+  std::fill_n(to.lse, queries, -std::numeric_limits<float>::infinity());
+}
+
 template <typename T>
 class Step {
  public:
   explicit Step(const DecodeArguments& a)
       : q_(a.q.contiguous()), slot_(int32(a.slot)), entry_(int32(a.entry)), live_(int32(a.live)),
         results(new_results(q_)), shape{q_.size(0), q_.size(1), q_.size(2), q_.size(3)}, scale(float(a.scale)),
-        slot(slot_.const_data_ptr<int32_t>()), live(live_.const_data_ptr<int32_t>()),
+        slot(slot_.const_data_ptr<int32_t>()), entry(entry_.const_data_ptr<int32_t>()),
+        live(live_.const_data_ptr<int32_t>()),
         to{std::get<0>(results).template data_ptr<T>(), std::get<1>(results).template data_ptr<float>()} {
     if (!a.k) return;
     k.emplace(*a.k);
@@ -80,7 +88,6 @@ class Step {
   // Calls `run` for each head of each row that is not free. A thread runs at least `grain` heads.
   template <typename Run>
   void each_head(int64_t grain, const Run& run) const {
-    const int32_t* entry = entry_.const_data_ptr<int32_t>();
     at::parallel_for(0, shape.rows * shape.heads, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin / shape.heads; row * shape.heads < end; ++row) {
         const int64_t first = row * shape.heads, stop = std::min(end, first + shape.heads);
@@ -93,9 +100,7 @@ class Step {
   void clear_free_rows() const {
     const int64_t queries = shape.heads * shape.queries;
     for (int64_t row = 0; row < shape.rows; ++row) {
-      if (live[row] > 0) continue;
-      std::fill_n(to.out + row * queries * shape.width, queries * shape.width, T(0));
-      std::fill_n(to.lse + row * queries, queries, -std::numeric_limits<float>::infinity());
+      if (live[row] == 0) clear<T>({to.out + row * queries * shape.width, to.lse + row * queries}, queries, shape.width);
     }
   }
 
@@ -106,7 +111,7 @@ class Step {
   const Results results;
   const QueryShape shape;
   const float scale;
-  const int32_t *slot, *live;
+  const int32_t *slot, *entry, *live;
   std::optional<OfHeads<const T>> k, v;  // none if another layer has written them
   const Result<T> to;
 };

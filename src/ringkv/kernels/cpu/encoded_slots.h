@@ -105,9 +105,10 @@ class EncodedSlots {
             at.entries,
             span.has_first ? exact.from(at.head * step_.shape.queries) : ExactScores{}};
   }
+  static int64_t most_queries(int64_t, int64_t) { return std::numeric_limits<int64_t>::max(); }
   template <typename Run>
-  void with_attention(const Run& run) const {
-    run(BlockEncoded<Encoding>(queries_, step_.shape.queries, step_.shape.width, step_.scale));
+  void with_attention(int64_t queries, const Run& run) const {
+    run(BlockEncoded<Encoding>(queries_, queries, step_.shape.width, step_.scale));
   }
   void finish(float* sum) const { rotate(sum, step_.shape.width); }
   void add_centers() const {

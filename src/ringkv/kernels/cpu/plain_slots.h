@@ -33,9 +33,15 @@ class PlainSlots {
     const int64_t first = element(span.from);
     return {step_.queries(at.head), keys_ + first, values_ + first, at.entries, span.in};
   }
+  // As many queries of a head have the same bits as all of them.
+  static int64_t most_queries(int64_t queries, int64_t width) {
+#if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
+    if (std::is_same_v<T, BF16> && BlockTiles::fit(queries, width)) return kTileM;
+#endif
+    return std::numeric_limits<int64_t>::max();
+  }
   template <typename Run>
-  void with_attention(const Run& run) const {
-    const int64_t queries = step_.shape.queries;
+  void with_attention(int64_t queries, const Run& run) const {
 #if defined(__AMX_BF16__) && defined(CPU_CAPABILITY_AVX512)
     if constexpr (std::is_same_v<T, BF16>)
       if (BlockTiles::fit(queries, width_)) return run(BlockTiles(queries, width_, step_.scale));
