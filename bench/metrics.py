@@ -29,6 +29,11 @@ METRICS: Mapping[str, Metric] = {
     # beside
     **dict.fromkeys(("prefill_before_s", "prefill_now_s", "step_before_s", "step_now_s"), SECONDS),
     **dict.fromkeys(("prefill_ratio", "step_ratio"), RATIO),
+    # speculation
+    **dict.fromkeys(("without_s", "with_s"), SECONDS),
+    "speedup": RATIO,
+    "accepted": SHARE,
+    "per_pass": Metric("tokens", "mean"),
     # startup
     **dict.fromkeys(("first_s", "whole_s", "cpu_s"), SECONDS),
     "best_s": FASTEST,
