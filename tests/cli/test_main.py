@@ -7,6 +7,7 @@ import pytest
 
 from ringkv.base.version import VERSION
 from ringkv.cli.application import PANELS, name_of
+from ringkv.residency.catalogue import catalogue
 from tests.cli.conftest import Cli
 
 COMMANDS = [name_of(command) for commands in PANELS.values() for command in commands]
@@ -115,7 +116,7 @@ def test_ctrl_c_in_an_exit_function_prints_nothing() -> None:
             "invalid value for '--kv-budget': give a whole number, such as 7000 or 32k",
         ),
         (["chat", "--temperature", "hot"], "invalid value for '--temperature': give a number; see"),
-        (["pull"], "missing argument 'NAME'; give one of smollm2, qwen2.5-coder-0.5b, qwen2.5-coder-1.5b, or a hub id"),
+        (["pull"], f"missing argument 'NAME'; give one of {', '.join(catalogue())}, or a hub id"),
         (["generate", "--nope"], "no such option: --nope"),
         (["generate", "--kv-budget"], "option '--kv-budget' requires an argument"),
         (["generate", "--kv-budget", "many", "x"], "invalid value for '--kv-budget'"),
