@@ -160,7 +160,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(
 
 @pytest.mark.parametrize("count", [20, 1000, 8192])
 def test_of_equal_scores_the_first_pages_are_selected(device: torch.device, count: int) -> None:
-    from ringkv.kernels.gpu.selected_pages import selected
+    from ringkv.kernels.gpu.select_pages import selected
 
     scores = torch.randint(-4, 5, (3, HEADS, 1, count), device=device).float()
     counts = torch.tensor([[count // 4, 1, 3], [8, 0, 1], [8, 2, 2]], dtype=torch.int32, device=device)

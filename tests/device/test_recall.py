@@ -49,7 +49,7 @@ def on_device(device: torch.device, hosts: tuple[Tensor, ...], inputs: Inputs) -
 
 def promised(device: torch.device, q: Tensor, reading: Pages, rows: Rows) -> tuple[Tensor, Tensor]:
     """A `Promise` by the kernels, which `test_decode_attend` compares with the reference."""
-    from ringkv.kernels.gpu.selected_pages import select
+    from ringkv.kernels.gpu.select_pages import select
     from ringkv.kernels.gpu.step import Step
 
     q, reading, rows = (mapped((part,), lambda tensor: tensor.to(device))[0] for part in (q, reading, rows))

@@ -39,7 +39,7 @@ def decode_attend(inputs: Inputs, cut: Cut) -> tuple[Result, Slots]:
 
 def pages_selected(scores: Tensor, reading: Pages, rows: Rows, page: int) -> Result:
     """Return the pages of each head, and the live entries in them, for float32 scores [B, H, G, P]."""
-    selection = _call("selected_pages", "selected", scores, reading, rows, page)
+    selection = _call("select_pages", "selected", scores, reading, rows, page)
     return selection.pages, selection.lengths
 
 

@@ -21,8 +21,7 @@ from ringkv.kernels.gpu.attend_split import attend_split
 from ringkv.kernels.gpu.attend_words import attend_words
 from ringkv.kernels.gpu.complete_page import complete_page
 from ringkv.kernels.gpu.decode_attend import SPREAD, capacity_of, decode_attend
-from ringkv.kernels.gpu.place_pages import place_pages
-from ringkv.kernels.gpu.recall import MOVERS, move_pages
+from ringkv.kernels.gpu.recall import MOVERS, move_pages, place_pages
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.select_pages import score_pages, select_pages
 from ringkv.kernels.gpu.splits import merge_splits

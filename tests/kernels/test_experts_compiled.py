@@ -15,8 +15,7 @@ if find_spec("triton") is None:
 from ringkv.base.router import Router
 from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.gpu.expert_products import down_tile, gated_tile, sum_experts
-from ringkv.kernels.gpu.expert_tiling import expert_tiling, most_tiles, tile_rows
-from ringkv.kernels.gpu.experts import experts
+from ringkv.kernels.gpu.experts import expert_tiling, experts, most_tiles, tile_rows
 from ringkv.kernels.gpu.route import route, top_k_experts
 from ringkv.kernels.gpu.sort_by_expert import FEW, count_pairs, place_pairs, rank_pairs
 from ringkv.kernels.gpu.tiling import chip

@@ -19,7 +19,7 @@ if find_spec("triton") is None:
 
 from ringkv.kernels.expert_stack import ExpertStack
 from ringkv.kernels.experts import reference
-from ringkv.kernels.gpu.expert_tiling import MAX_ROWS, expert_tiling, most_tiles, tile_rows
+from ringkv.kernels.gpu.experts import MAX_ROWS, expert_tiling, most_tiles, tile_rows
 from ringkv.kernels.gpu.tiling import H100
 from ringkv.kernels.slots import mapped
 from tests.kernels.interpreted import experts as experts_on

@@ -13,7 +13,7 @@ from ringkv.kernels.encoding import ENCODINGS
 from ringkv.kernels.gpu import entries, latent_attend, recall, zip_attend
 from ringkv.kernels.gpu.forms import FORMS
 from ringkv.kernels.gpu.readings import EVERY, SPREAD, of_heads, of_pages
-from ringkv.kernels.gpu.selected_pages import complete, select
+from ringkv.kernels.gpu.select_pages import complete, select
 from ringkv.kernels.gpu.splits import OutAndLse
 from ringkv.kernels.gpu.step import Step
 from ringkv.kernels.gpu.tiling import Tiling

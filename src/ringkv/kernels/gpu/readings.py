@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ringkv.kernels.gpu.select_pages import Selection
 from ringkv.kernels.gpu.step import Strided, strided
 from ringkv.kernels.gpu.tiles import entries_per_split
 
@@ -109,6 +108,18 @@ def of_heads(places: Tensor) -> Reading:
     assert places.stride()[1:] == (2, 1)
     index = HeadPlaces(places, places.stride(0))
     return Reading(index, Functions(start_of_place, further_entry, split_of_head, in_order))
+
+
+class Selection(NamedTuple):
+    """The pages that `select_pages` selects.
+
+    pages: int32 [B, H, P], those that each head reads, in order. lengths: int32 [B], their live entries. shares:
+    float32 [B, H, P], of rows that do not read all of their pages; None if they are not needed.
+    """
+
+    pages: Tensor
+    lengths: Tensor
+    shares: Tensor | None
 
 
 class PageList(NamedTuple):
