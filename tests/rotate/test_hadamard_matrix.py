@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ringkv.rotate.hadamard_matrix import core, core_order
+from ringkv.rotate.orthogonal import core, core_order
 
 ORDERS = (1, 12, 20, 28, 36, 44, 60, 76, 104, 108, 140, 148, 368)
 

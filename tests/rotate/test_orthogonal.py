@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from ringkv.kernels.mix import signs
-from ringkv.rotate.hadamard_matrix import core, core_order
-from ringkv.rotate.orthogonal import Orthogonal
+from ringkv.rotate.orthogonal import Orthogonal, core, core_order
 
 
 def explicit(rotation: Orthogonal) -> Tensor:
