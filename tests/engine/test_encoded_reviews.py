@@ -8,7 +8,7 @@ import torch
 
 from ringkv.base.cache_spec import PlaneFormat, SlotFormat
 from ringkv.cache.filling import decode
-from ringkv.cache.watching.evict import evict_first_keys
+from ringkv.cache.watching.review import evict_first_keys
 from ringkv.engine import build as building
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ringkv.base.kv import KVChoice
 from ringkv.cache.layouts import layout
-from ringkv.cache.watching.evict import fixed
+from ringkv.cache.watching.review import fixed
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=6)
 
