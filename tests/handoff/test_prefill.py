@@ -9,7 +9,7 @@ from ringkv.base.engine import Engine
 from ringkv.base.errors import EngineDied
 from ringkv.base.progress import Progress, silent
 from ringkv.base.ranks import RankEnded
-from ringkv.handoff.prefill import run
+from ringkv.handoff.prefill_worker import run
 from ringkv.wire.handshake import KEY
 from tests.engine import tiny
 from tests.handoff.workers import ANY

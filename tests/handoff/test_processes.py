@@ -19,7 +19,7 @@ from ringkv.base.progress import silent
 from ringkv.base.ranks import Rank
 from ringkv.base.request import Request
 from ringkv.handoff.address import Address
-from ringkv.handoff.prefill import run
+from ringkv.handoff.prefill_worker import run
 from ringkv.wire.handshake import KEY
 from ringkv.worker.client import EngineClient
 from tests.engine import tiny

@@ -1,4 +1,4 @@
 """Prefill in another process than decode.
 
-Others import `address` and `prefill`.
+Others import `address` and `prefill_worker`.
 """

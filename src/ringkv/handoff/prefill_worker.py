@@ -1,26 +1,35 @@
 """PrefillWorker: serves the prompts of decode workers. Its engine's thread calls it; each link has threads of its own.
 
-A prefix stays in its slot until the link is free, and then until the decode worker has it. So what waits takes slots,
-and no other memory than one packet for each link.
+`ringkv serve --role prefill` calls `run`. A prefix stays in its slot until the link is free, and then until the decode
+worker has it. So what waits takes slots, and no other memory than one packet for each link.
 """
 
 import logging
+import signal
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from ringkv.base.config import EngineConfig
 from ringkv.base.engine import Engine
-from ringkv.base.errors import RingKVError
+from ringkv.base.errors import EngineDied, RingKVError
 from ringkv.base.events import Event, Failed, Scored
 from ringkv.base.failure import Failure, failure_of
-from ringkv.handoff.listener import DecodePeer
+from ringkv.base.progress import Progress
+from ringkv.base.ranks import RankEnded
+from ringkv.handoff.address import Address
+from ringkv.handoff.identity import Identity
+from ringkv.handoff.listener import DecodePeer, Listener
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, PromptScored, Received
 from ringkv.handoff.states import State, Transfer
 from ringkv.scheduler.loop import Loop
 from ringkv.scheduler.stopwatch import Clock
+from ringkv.wire.handshake import key
+from ringkv.worker.process import BUILDER, STOPPING, imported
 
 log = logging.getLogger(__name__)
 
@@ -148,3 +157,37 @@ class PrefillWorker:
         transfer.to(State.SENT)
         peer.sending, peer.since = transfer, self._now()
         peer.link.send(header, packet.entries, packet.logits)
+
+
+def run(
+    config: EngineConfig, address: Address, tell: Progress, ready: Callable[[str], None], builder: str = BUILDER
+) -> None:
+    """Build an engine and serve decode workers until SIGINT or SIGTERM. Port 0 takes a free port.
+
+    ready: receives a sentence when it listens. Raises InvalidRequest without a secret, RingKVError for a taken port,
+    EngineDied if one of its ranks has ended.
+    """
+    secret, identity = key("listen"), Identity.of(config)
+    listener = Listener(address, secret, identity)
+    try:
+        engine: Engine = imported(builder)(config, tell)
+        worker = PrefillWorker(engine, identity.fingerprint)
+        with _stopped_by_signals(worker):
+            listener.start(worker.deliver)
+            ready(f"listening for decode workers at {listener.address}; start one with --prefill {listener.address}")
+            worker.run()
+    except RankEnded as error:
+        raise EngineDied(f"the engine has ended: {error}") from error
+    finally:
+        listener.close()
+    ready("stopped")
+
+
+@contextmanager
+def _stopped_by_signals(worker: PrefillWorker) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: worker.stop()) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

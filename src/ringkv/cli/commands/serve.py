@@ -83,7 +83,7 @@ def serve(
             return follow(configs, progress)
         ready = partial(_ready, progress, observing)
         if role.role == "prefill":
-            from ringkv.handoff.prefill import run as prefill
+            from ringkv.handoff.prefill_worker import run as prefill
 
             return prefill(configs[0], role.address, progress, ready)
         configs = [role.decoding(config) for config in configs]
