@@ -32,8 +32,7 @@ from ringkv.base.messages import (
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.base.selectors import SnapKV
-from ringkv.wire.codec import Codec
-from ringkv.wire.link import InvalidMessage, Link, LinkClosed
+from ringkv.wire.link import Codec, InvalidMessage, Link, LinkClosed
 
 CODEC = Codec(*get_args(EngineMessage))
 USAGE = Usage(30, 5, KVUsage("snapstream", 16, 16, 18, 2, 16_000))

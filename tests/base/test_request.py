@@ -3,7 +3,7 @@ from dataclasses import replace
 from ringkv.base.messages import Submit
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
-from ringkv.wire.codec import Codec
+from ringkv.wire.link import Codec
 
 
 def test_a_requests_seed_is_random_and_survives_encoding():

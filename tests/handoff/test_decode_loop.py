@@ -20,9 +20,8 @@ from ringkv.handoff.address import Address
 from ringkv.handoff.decode_loop import DecodeLoop
 from ringkv.handoff.handshake import accepted
 from ringkv.handoff.messages import Ask, Drop, Prefix, PromptDropped, PromptFailed, Received
-from ringkv.wire.codec import Codec
 from ringkv.wire.handshake import Hello
-from ringkv.wire.link import Link
+from ringkv.wire.link import Codec, Link
 from tests.handoff.workers import SECRET, TOY_RUNS, decoding, ends, prefilling, run, running, step, tokens, until
 
 PROMPT = (1, 2, 3)

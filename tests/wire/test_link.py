@@ -8,8 +8,7 @@ import pytest
 
 from bench.fuzz.channel import CODEC, framed
 from ringkv.base.messages import Cancel, Shutdown
-from ringkv.wire.codec import Codec
-from ringkv.wire.link import LARGEST, InvalidMessage, Link, LinkClosed
+from ringkv.wire.link import LARGEST, Codec, InvalidMessage, Link, LinkClosed
 from ringkv.wire.outbox import QueuedLink
 
 

@@ -8,9 +8,8 @@ from ringkv.base.errors import InvalidRequest, PrefillUnavailable
 from ringkv.handoff.address import Address
 from ringkv.handoff.identity import Identity
 from ringkv.handoff.messages import FromDecode, FromPrefill
-from ringkv.wire.codec import Codec
 from ringkv.wire.handshake import Hello, Welcome, admit, introduce
-from ringkv.wire.link import InvalidMessage, LinkClosed
+from ringkv.wire.link import Codec, InvalidMessage, LinkClosed
 from ringkv.wire.outbox import QueuedLink
 
 CONNECT = 10.0  # seconds

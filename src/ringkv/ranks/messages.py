@@ -12,9 +12,8 @@ from ringkv.base.engine import Engine, Packet, PrefillChunk, RankBytes
 from ringkv.base.failure import Failure
 from ringkv.base.kv import KVChoice, Layouts
 from ringkv.base.request import Request
-from ringkv.wire.codec import Codec
 from ringkv.wire.handshake import Hello, Welcome
-from ringkv.wire.link import LARGEST, Link
+from ringkv.wire.link import LARGEST, Codec, Link
 
 Lanes = dict[int, Request]
 """The request whose prompt is in each lane."""

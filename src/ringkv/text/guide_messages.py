@@ -8,7 +8,7 @@ from typing import ClassVar, get_args
 import msgspec
 
 from ringkv.base.failure import Failure
-from ringkv.wire.codec import Codec
+from ringkv.wire.link import Codec
 
 
 class GuideVocabulary(msgspec.Struct, frozen=True, array_like=True):

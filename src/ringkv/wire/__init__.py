@@ -1,4 +1,4 @@
 """Messages between our processes: their bytes, the sockets that carry them, and the proof of a shared secret.
 
-Others import `codec`, `handshake`, `link` and `outbox`.
+Others import `handshake`, `link` and `outbox`.
 """

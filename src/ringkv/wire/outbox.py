@@ -7,8 +7,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-from ringkv.wire.codec import Codec
-from ringkv.wire.link import LARGEST, Link, LinkClosed
+from ringkv.wire.link import LARGEST, Codec, Link, LinkClosed
 
 FLUSH = 1.0  # seconds in which a link that is closed sends what waits
 

@@ -28,8 +28,7 @@ from ringkv.base.events import Event, Failed, Finished
 from ringkv.base.failure import Failure, in_short, revive
 from ringkv.base.kv import KVChoice
 from ringkv.base.request import Request
-from ringkv.wire.codec import Codec
-from ringkv.wire.link import LARGEST, LinkClosed
+from ringkv.wire.link import LARGEST, Codec, LinkClosed
 from ringkv.wire.outbox import QueuedLink
 from ringkv.worker.process import BUILDER, STOPPING, main
 

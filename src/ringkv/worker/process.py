@@ -27,8 +27,7 @@ from ringkv.machine.parent import exit_with_parent
 from ringkv.scheduler.loop import Loop
 from ringkv.text.guide_processes import GuideProcesses
 from ringkv.text.tokenizer import Tokenizer
-from ringkv.wire.codec import Codec
-from ringkv.wire.link import Link, LinkClosed
+from ringkv.wire.link import Codec, Link, LinkClosed
 from ringkv.wire.outbox import Outbox
 
 BUILDER = "ringkv.ranks.build:build"
