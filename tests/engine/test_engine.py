@@ -21,7 +21,7 @@ from ringkv.cache.compress.selection import compress
 from ringkv.engine import lanes
 from ringkv.engine.build import build
 from ringkv.engine.engine import LocalEngine
-from ringkv.wire.codec import Codec
+from ringkv.wire.link import Codec
 from tests.engine import tiny
 
 

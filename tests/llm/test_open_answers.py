@@ -8,7 +8,7 @@ import pytest
 
 from ringkv import LLM, SamplingParams
 from ringkv.base.errors import RequestFailed
-from ringkv.llm.open_answer import OpenAnswer
+from ringkv.llm.open_answers import OpenAnswer
 from ringkv.llm.result import Stream, StreamPiece
 from tests import chat_model
 

@@ -26,8 +26,7 @@ from ringkv.base.progress import Progress
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
 from ringkv.engine.device_memory import free_bytes
-from ringkv.llm.open_answer import OpenAnswer
-from ringkv.llm.open_answers import OnPrefill, OpenAnswers
+from ringkv.llm.open_answers import OnPrefill, OpenAnswer, OpenAnswers
 from ringkv.llm.result import Result, Stream
 from ringkv.llm.show_progress import show_progress
 from ringkv.machine.interrupts import uninterrupted
