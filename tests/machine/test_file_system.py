@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringkv.machine import file_system as module
-from ringkv.machine.file_system import file_system
+from ringkv.machine import folders
+from ringkv.machine.folders import file_system
 
 
 def test_the_innermost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,9 +15,9 @@ def test_the_innermost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     inner.mkdir(parents=True)
     mounts, spaced = tmp_path / "mounts", str(inner.parent).replace(" ", r"\040")
     mounts.write_text(f"/dev/x / ext4 rw 0 0\nnone {spaced} ext4 rw 0 0\nnone {spaced} tmpfs rw,size=5g 0 0\n")
-    monkeypatch.setattr(module, "_MOUNTS", mounts)
+    monkeypatch.setattr(folders, "_MOUNTS", mounts)
     assert [file_system(one) for one in (inner, inner.parent, tmp_path)] == ["tmpfs", "tmpfs", "ext4"]
-    monkeypatch.setattr(module, "_MOUNTS", tmp_path / "missing")
+    monkeypatch.setattr(folders, "_MOUNTS", tmp_path / "missing")
     assert file_system(inner) == ""
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.kernels.slots import Allocate
-from ringkv.machine.file_system import IN_MEMORY, file_system
+from ringkv.machine.folders import IN_MEMORY, file_system
 
 log = logging.getLogger(__name__)
 

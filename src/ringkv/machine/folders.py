@@ -1,4 +1,4 @@
-"""Folders of compiled code and downloads: whether they are ours alone, and whether they can be written.
+"""Folders of compiled code and downloads: whether they are ours alone and can be written, and their file systems.
 
 Each check returns what is wrong, with the remedy, or None. `base.errors` is a neighbour, so nothing is raised here.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 SPARE = 16 << 20  # bytes; less free space is a full disk
 PROBE = 64 << 10  # bytes written to find out whether a folder can be written
 ELSEWHERE = "or set RINGKV_CACHE to another folder"
+IN_MEMORY = ("tmpfs", "ramfs")
+_MOUNTS = Path("/proc/self/mounts")
 
 
 def make_private(folder: Path) -> str | None:
@@ -105,3 +107,18 @@ def cache_dir() -> Path:
     if chosen := os.environ.get("RINGKV_CACHE"):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "ringkv"
+
+
+def file_system(folder: Path) -> str:
+    """Return the name of a folder's file system, such as ext4; "" if the system does not say."""
+    if not _MOUNTS.is_file():
+        return ""
+    lines = (line.split(" ") for line in _MOUNTS.read_text(encoding="utf-8").splitlines())
+    types = {Path(_unescaped(path)): name for _, path, name, *_ in lines}  # the last mount at a path hides the others
+    folder = folder.resolve()
+    return next((types[path] for path in (folder, *folder.parents) if path in types), "")
+
+
+def _unescaped(path: str) -> str:
+    """Return a path whose white space and backslashes are written as octal numbers."""
+    return path.replace(r"\040", " ").replace(r"\011", "\t").replace(r"\012", "\n").replace(r"\134", "\\")

@@ -1,17 +1,23 @@
-"""Find the directory in Hugging Face layout of a model argument; download or convert it if necessary."""
+"""Find the directory in Hugging Face layout of a model argument; download or convert it if necessary.
 
+Models with a hub id are downloaded with the optional package `huggingface_hub`.
+"""
+
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ringkv.base.errors import UnknownModel
+from ringkv.base.errors import PullFailed, UnknownModel
 from ringkv.base.progress import Progress, silent
+from ringkv.models.config import load_config
 from ringkv.plan.shapes import hub_id, plain_name
 from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
-from ringkv.residency.hub import from_hub, is_hub_id
 from ringkv.residency.pull import pull
 from ringkv.weights.gguf.split import set_name
+
+SMALL_FILES = ("*.json", "*.jinja", "merges.txt")
 
 
 def locate(model: str, progress: Progress = silent) -> Path:
@@ -72,3 +78,43 @@ def _unknown(model: str) -> str:
         f"no {what} {model!r}; {guess} a catalogue name ({', '.join(catalogue())}), "
         "a directory in Hugging Face layout, a .gguf file, or a hub id such as organisation/name"
     )
+
+
+def is_hub_id(model: str) -> bool:
+    """Return whether `model` is `organisation/name`; paths that begin with `.`, `/` or `~` are not."""
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) is not None
+
+
+def from_hub(model: str, progress: Progress = silent) -> Path:
+    """Return the model's directory in the hub's cache, downloaded if missing.
+
+    The configuration is downloaded first, so that an unsupported model is refused early.
+
+    Raises PullFailed, UnknownModel, UnsupportedModel.
+    """
+    progress(0, 0, f"looking up {model} on the hub")
+    directory = _snapshot(model, SMALL_FILES)
+    load_config(directory)
+    progress(0, 0, f"downloading {model} from the hub")
+    directory = _snapshot(model, (*SMALL_FILES, "*.safetensors"))
+    if not any(directory.glob("*.safetensors")):
+        raise UnknownModel(f"{model} has no safetensors on the hub; ringkv reads safetensors and GGUF")
+    return directory
+
+
+def _snapshot(model: str, patterns: tuple[str, ...]) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        raise PullFailed(
+            f"{model} looks like a hub id; `pip install huggingface_hub` to download from the hub"
+        ) from None
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].partition(". ")[0]
+        raise PullFailed(
+            f"{model} could not be downloaded from the hub ({reason}); check the id and the network, "
+            f"run `hf download {model}` where there is one, or give a directory or a .gguf file"
+        ) from None
