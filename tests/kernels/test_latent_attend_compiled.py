@@ -15,8 +15,7 @@ if find_spec("triton") is None:
 
 from ringkv.base.cache_spec import PlaneFormat
 from ringkv.kernels.gpu.decode_attend import decode_attend
-from ringkv.kernels.gpu.latent_attend import prefill_latent, tile, usual_tiling
-from ringkv.kernels.gpu.latent_split import latent_prefill, latent_split
+from ringkv.kernels.gpu.latent_attend import latent_prefill, latent_split, prefill_latent, tile, usual_tiling
 from ringkv.kernels.gpu.rotate_queries import rotate_queries
 from ringkv.kernels.gpu.splits import merge_splits
 from ringkv.kernels.gpu.step import Step

@@ -11,7 +11,7 @@ from ringkv.kernels.gpu.codes import BYTES, NIBBLES, Code
 from ringkv.kernels.gpu.complete_page import decode_bytes, decode_nibbles
 from ringkv.kernels.gpu.elements import by_nibble, in_order
 from ringkv.kernels.gpu.encode_vector import store_int4, store_int8
-from ringkv.kernels.gpu.encoded_latent_tiles import int4_tile, int8_tile
+from ringkv.kernels.gpu.latent_tiles import int4_tile, int8_tile
 
 WORD = torch.int16
 
