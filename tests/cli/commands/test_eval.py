@@ -43,11 +43,22 @@ def test_a_table_and_a_report_come_of_it_and_a_second_run_only_shows_them(
     assert "niah_single_1, question after compression, 700" in first.out
     assert "snapstream 2x window=8" in first.out
     assert first.out.splitlines()[-1] == str(tmp_path / "report.md")
+    assert first.err.startswith(f"answers and report go to {tmp_path}; --to DIR changes that\n")
     again = ask(cli, long_model, tmp_path)
     assert again.out == first.out
     assert "answering" not in again.err
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert len([one for one in answers if "task" in one]) == 2 * 2 * 4
+
+
+def test_without_a_folder_the_report_is_in_the_current_one_and_its_whole_path_is_printed(
+    long_model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    to = tmp_path / f"eval-{long_model.name}"
+    result = cli("eval", "--model", long_model, *SMALL, *STUDY, "--policies", "full")
+    assert f"answers and report go to {to}; --to DIR" in result.err
+    assert result.out.splitlines()[-1] == str(to / "report.md")
 
 
 def own_prompts(tmp_path: Path, count: int = 6) -> Path:
@@ -149,7 +160,7 @@ def test_an_interrupted_run_names_the_folder_of_its_answers_if_there_are_any(
         to.mkdir()
     result = ask(cli, long_model, to)
     assert result.status == 130
-    assert (str(to) in result.err) is has_answers
+    assert (f"the answers so far are in {to}" in result.err) is has_answers
 
 
 @pytest.mark.parametrize(

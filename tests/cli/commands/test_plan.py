@@ -31,6 +31,13 @@ def test_the_table_has_the_bytes_of_a_token_and_the_slots_that_fit(cli: Cli) -> 
     assert rows["sampler,"][2:] == ["6,941,856", "6.94", "MB"]
 
 
+def test_a_plan_without_a_model_names_the_one_that_it_is_of(cli: Cli) -> None:
+    sentence = "No model was named; this is the plan of smollm2, the default."
+    unnamed, named = cli("plan"), cli("plan", "--model", "smollm2")
+    assert unnamed.out == f"{sentence}\n\n{named.out}"
+    assert cli("plan", "--json").out == cli("plan", "--model", "smollm2", "--json").out
+
+
 def test_a_plan_says_up_to_how_many_slots_auto_keeps_every_token(cli: Cli) -> None:
     arguments = ("plan", "--model", "llama-3.1-8b", "--reserve", "0", "--tokens", "128k", "--memory")
     assert (

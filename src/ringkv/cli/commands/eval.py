@@ -97,7 +97,11 @@ class EvalOptions:
     ] = None
     to: Annotated[
         Path | None,
-        _study("--to", "DIR", "Folder of answers and report; eval-MODEL by default, advise-MODEL with --advise."),
+        _study(
+            "--to",
+            "DIR",
+            "Folder of answers and report. Default: eval-MODEL in the current folder, or advise-MODEL with --advise.",
+        ),
     ] = None
     minutes: Annotated[
         float | None,
@@ -179,7 +183,7 @@ def evaluate(*, asked: EvalOptions, model: ModelName = MODEL_NAME, engine: Study
 
     Every prompt is prefilled once and compressed with every policy and budget; all are answered in one batch, greedily.
     Each answer is saved when it is complete: the same command resumes a stopped run, and tasks or budgets can be added.
-    The results are printed and written to DIR/report.md.
+    The results are printed and written to report.md in the folder that --to names.
 
         ringkv eval --tasks niah_single_2,vt --lengths 4k --count 5
         ringkv eval qwen2.5-coder-1.5b --tasks ruler,longbench --data DATA --lengths 8k --budgets 2x,4x,8x
@@ -207,7 +211,9 @@ def evaluate(*, asked: EvalOptions, model: ModelName = MODEL_NAME, engine: Study
         print_stderr(
             f"at most {study.count} prompts a task and {seconds / 60:g} minutes; --count and --minutes change that"
         )
-    folder = asked.to or Path(f"{'advise' if served else 'eval'}-{Path(model).name}")
+    folder = (asked.to or Path(f"{'advise' if served else 'eval'}-{Path(model).name}")).absolute()
+    if seconds:
+        print_stderr(f"answers and report go to {folder}; --to DIR changes that")
     end = monotonic() + seconds
     is_open = served and asked.policies is None and "next" in study.places
     later = served.in_next_turns(_words(asked.budgets)) if served and is_open else []

@@ -67,16 +67,15 @@ PlanOptions = Annotated[
 def plan(
     *,
     model: Annotated[
-        str,
+        str | None,
         option(
             MODEL,
             "--model",
             "NAME",
             "A directory with config.json, a GGUF file or only its name, a hub id, or a short name such as qwen3-8b; "
-            "docs/models.md lists these.",
-            show_default=True,
+            f"docs/models.md lists these. Default: {MODEL_NAME}.",
         ),
-    ] = MODEL_NAME,
+    ] = None,
     request: PlanOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -90,11 +89,14 @@ def plan(
         ringkv plan llama-3.1-70b --memory 80GB --tensor-parallel 8
         ringkv plan deepseek-r1 --tokens 128k --tensor-parallel 16 --memory 64GB
     """
+    named, model = model, model or MODEL_NAME
     shape = find_shape(model)
     planned = report(shape, request)
     if as_json:
         print_json(planned)
     else:
+        if named is None:
+            console().print(f"No model was named; this is the plan of {model}, the default.\n", soft_wrap=True)
         _print(planned)
         if request.kv_policy is None:
             _print_auto(planned)
