@@ -12,6 +12,7 @@ from ringkv.base.errors import UnknownModel
 from ringkv.plan.complete import is_quantisable
 from ringkv.plan.options import Options
 
+RARELY = 50  # percent; a model that finds fewer facts is no measure of a cache
 CUTOFF = 0.7  # difflib's similarity of two names; llama3 and smollm2 have 0.46
 
 
@@ -46,6 +47,7 @@ class CatalogueModel:
     parts: tuple[WheelPart, ...]
     weights: Weights | None = None  # that a CPU serves it with, unless others are given
     sampling: Mapping[str, float] = field(default_factory=dict)  # as in generation_config.json
+    finds: int | None = None  # percent of RULER's facts among many alike, with the full cache
 
     @property
     def download_bytes(self) -> int:
@@ -77,6 +79,19 @@ def with_usual_weights(name: str, options: Options) -> Options:
     """Return the options with the weights that the catalogue has for a model, if they name none."""
     is_usual = is_quantisable(options.dtype or "bfloat16", options.device or "cpu")
     return options.filled(weights=catalogue()[name].weights) if is_usual and name in catalogue() else options
+
+
+def caution(name: str) -> str:
+    """Return a sentence about a model that rarely finds a fact even with the full cache; "" of all others."""
+    finds = {each.name: each.finds for each in catalogue().values() if each.finds is not None}
+    best = max(finds, key=finds.__getitem__)
+    if finds.get(name, RARELY) >= RARELY:
+        return ""
+    title, _, _ = catalogue()[name].title.partition(" (")
+    return (
+        f"{title} rarely finds such a fact: {finds[name]}% of RULER's even with the full cache, where {best} finds "
+        f"{finds[best]}%; try that model."
+    )
 
 
 def nearest(name: str) -> str | None:

@@ -71,6 +71,7 @@ def test_the_first_event_describes_the_model_and_its_memory(slow: Served) -> Non
     assert told["limits"]["held_bytes"] == 123_456_789
     assert told["limits"]["slot_bytes"] == told["limits"]["entry_bytes"] * told["limits"]["capacity"]
     assert told["default_kv"] == {"policy": "streaming", "budget": 64}
+    assert told["caution"] == ""  # nobody has measured it
 
 
 def test_a_slot_is_shown_as_the_requests_own_layout_says(slow: Served) -> None:
@@ -231,6 +232,17 @@ def test_a_drain_ends_the_streams_at_once_and_does_not_wait_for_them(tokenizer: 
         assert time.monotonic() - began < 5
         asyncio.run(asyncio.wait_for(drain.finished(), 1))
         assert served.http.get("/ringkv/live").json()["error"]["code"] == "draining"
+
+
+def test_a_model_that_rarely_finds_a_fact_says_so() -> None:
+    class Model:
+        names = ("smollm2", "an-alias")
+
+        class engine:
+            default_kv = KVChoice("streaming")
+            limits = LIMITS
+
+    assert "try that model" in hello(Model(), Model.names)["caution"]  # type: ignore[arg-type]
 
 
 def test_bytes_of_several_ranks_are_those_of_all() -> None:

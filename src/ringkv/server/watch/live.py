@@ -10,6 +10,7 @@ from dataclasses import asdict
 from time import monotonic
 
 from ringkv.base.version import VERSION
+from ringkv.residency.catalogue import caution
 from ringkv.server.protocol.stream import event
 from ringkv.server.run.answer import JSON
 from ringkv.server.run.requests import answer_of_request
@@ -100,6 +101,7 @@ def hello(serving: Serving, names: Sequence[str]) -> JSON:
         "policies": list(limits.policies),
         "layers": len(limits.heads),
         "heads": max(limits.heads, default=0),
+        "caution": caution(serving.names[0]),
     }
 
 
