@@ -72,9 +72,42 @@ test("the example's question is answered from a small budget", async ({ page }) 
   await set(page, { "Other fields": '{"max_tokens": 16}' });
   await page.getByRole("button", { name: "Attach an example document" }).click();
   await expect(page.getByText(/^[\d,]+ tokens$/)).toBeVisible();
+  await expect(page.getByRole("form").getByText(/^SmolLM2-135M-Instruct rarely finds such a fact/)).toBeVisible();
   await message(page).press("Enter");
   await finished(page);
+  await expect(page.getByRole("article", { name: "You" })).toContainText("try that model.");
   await expect(answer(page)).toContainText(/prefill kept 256 of 1,[\d]+ prompt tokens/);
+});
+
+test("the example says that it sets the budget, and gives it back", async ({ page }) => {
+  await page.route("**/ringkv/live*", async (route) => {
+    const hello = {
+      model: "smollm2",
+      models: ["smollm2"],
+      version: "0",
+      limits: { slots: 2, capacity: 2048, longest_full: 8192, prompt_tokens: 8192, context: 8192, page: 0 },
+      default_kv: { policy: "snapstream", budget: 2048 },
+      policies: ["snapstream"],
+      layers: 30,
+      heads: 3,
+      caution: "",
+    };
+    await route.fulfill({
+      contentType: "text/event-stream",
+      body: `event: hello\ndata: ${JSON.stringify(hello)}\n\n`,
+    });
+  });
+  const note = page.getByText("The example uses a budget of 512 tokens.");
+  await open(page);
+  await set(page, { Budget: "1000" });
+  await page.getByRole("button", { name: "Attach an example document" }).click();
+  await expect(note).toBeVisible();
+  await expect(page.getByLabel("budget")).toHaveValue("512");
+  await expect(page.getByLabel("budget")).toHaveAccessibleDescription(/a budget of 512 tokens/);
+  await expect(page.getByText(/rarely finds/)).toHaveCount(0);
+  await page.getByRole("button", { name: "Remove Keeper’s log" }).click();
+  await expect(note).toHaveCount(0);
+  await expect(page.getByLabel("budget")).toHaveValue("1000");
 });
 
 test("a long document is a chip with its number of tokens, and one that is too long says so", async ({ page }) => {

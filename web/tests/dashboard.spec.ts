@@ -15,9 +15,19 @@ test("the dashboard fills while requests are answered", async ({ page, context }
   await expect(page.getByText(/Slot \d: another request, snapstream, \d+ tokens/)).toBeVisible();
   await expect(page.getByText(/^All well: 1 of 2 slots in use/)).toBeVisible();
   const throughput = page.getByRole("img", {
-    name: /Tokens per second over the last \d+ minutes\. Newest: output [1-9.]/,
+    name: /Tokens per second, mean of 15 s over the last \d+ minutes\. Newest: output [1-9.]/,
   });
   await expect(throughput).toBeVisible();
+  const shown = () =>
+    page.evaluate(() => {
+      const tiles = [...document.querySelectorAll(".tiles div")];
+      const tile = tiles.find((one) => one.textContent?.includes("output tokens/s, last 15 s"));
+      const legend = document.querySelector(".plot .key b");
+      return [tile?.querySelector("dd")?.textContent, legend?.textContent];
+    });
+  const [tile, legend] = await shown();
+  expect(tile).toMatch(/^[\d.]+$/);
+  expect(legend).toBe(tile);
   await expect(page.getByRole("img", { name: /Time to first token .* p50 [\d.]+ m?s/ })).toBeVisible();
   await expect(page.getByRole("img", { name: /Evicted tokens/ })).toBeVisible();
   await page.getByText("The newest intervals as a table").click();

@@ -25,6 +25,8 @@ export interface Hello {
   policies: string[];
   layers: number;
   heads: number;
+  /** A sentence about a model that rarely finds a fact even with the full cache; "" of others. */
+  caution: string;
 }
 
 /** Integers of a slot's Layout (docs/policies.md). */

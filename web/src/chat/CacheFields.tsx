@@ -1,5 +1,6 @@
 import { hello } from "../api/live";
 import { type Conversation, update } from "./conversations";
+import { budgetNote } from "./example";
 
 /** The cache settings of the next request: they are what this page is about, so they are always in sight. */
 export function CacheFields({ conversation }: { conversation: Conversation }) {
@@ -9,6 +10,7 @@ export function CacheFields({ conversation }: { conversation: Conversation }) {
     update(id, (old) => ({ ...old, settings: { ...old.settings, ...change } }));
   const standard = known?.default_kv.policy ?? "";
   const readsPages = (settings.policy || standard) === "arkvale";
+  const note = budgetNote(conversation);
   const budget = known?.default_kv.budget ?? known?.limits.capacity;
   return (
     <span class="cache-fields">
@@ -34,9 +36,15 @@ export function CacheFields({ conversation }: { conversation: Conversation }) {
           size={6}
           value={settings.budget}
           placeholder={budget ? String(budget) : ""}
+          {...(note && { "aria-describedby": "budget-note" })}
           onInput={(event) => set({ budget: event.currentTarget.value })}
         />
       </label>
+      {note && (
+        <small id="budget-note" class="note">
+          {note}
+        </small>
+      )}
     </span>
   );
 }

@@ -12,13 +12,13 @@ import {
   attachFiles,
   countLater,
   countNothing,
-  detach,
   isLong,
   overLimit,
   refused,
   total,
 } from "./documents";
 import { beforeEdit, cancelEdit, draft, editing } from "./editing";
+import { cautionOf, detachFrom } from "./example";
 import { refusals, running, send, stop } from "./exchange";
 import { DocChip } from "./Messages";
 import { SettingsDialog } from "./SettingsDialog";
@@ -99,6 +99,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     void attachFiles(event.dataTransfer?.files ?? []);
   };
 
+  const caution = cautionOf(attached.value);
   const faults = [fault, refusals.value.get(conversation.id), refused.value, tooLong].filter(Boolean);
   return (
     <>
@@ -126,10 +127,11 @@ export function Composer({ conversation }: { conversation: Conversation }) {
                 </button>
               )}
               {attached.value.map((doc) => (
-                <DocChip key={doc.id} doc={doc} onRemove={() => detach(doc.id)} />
+                <DocChip key={doc.id} doc={doc} onRemove={() => detachFrom(conversation, doc)} />
               ))}
             </div>
           )}
+          {caution && <p class="note">{caution}</p>}
           <textarea
             id="composer"
             ref={field}

@@ -9,7 +9,7 @@ import { Comparison } from "./Comparison";
 import { comparisonOf } from "./compare";
 import type { Conversation, Doc, Message } from "./conversations";
 import { beginEdit } from "./editing";
-import { attachExample } from "./example";
+import { attachExample, cautionOf } from "./example";
 import { running } from "./exchange";
 
 const NEAR_END = 80;
@@ -77,11 +77,13 @@ interface Asked {
 }
 
 function Question({ message, conversation, isLast }: Asked) {
+  const caution = cautionOf(message.docs ?? []);
   return (
     <article class="message question" aria-label="You">
       {message.docs?.map((doc) => (
         <DocChip key={doc.id} doc={doc} />
       ))}
+      {caution && <p class="note">{caution}</p>}
       {message.text && <p class="said">{message.text}</p>}
       {isLast && !running.value.has(conversation.id) && (
         <p class="tools">

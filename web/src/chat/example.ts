@@ -1,12 +1,14 @@
 /** A document to try the page with, and a question about a fact in it. */
 
 import { hello } from "../api/live";
-import { current, update } from "./conversations";
-import { attach } from "./documents";
+import { type Conversation, current, type Doc, update } from "./conversations";
+import { attach, attached, detach } from "./documents";
 import { draft, focusComposer } from "./editing";
 import log from "./example.txt?raw";
+import type { Settings } from "./settings";
 
-const BUDGET = 512;
+const BUDGET = "512";
+const TEMPERATURE = "0";
 const NAME = "Keeper’s log";
 const QUESTION = "Where did the keeper hide the spare key?";
 /** Of a token, about: fewer than it has, so that a shortened log fits. */
@@ -24,14 +26,48 @@ export function exampleText(tokens: number): string {
   return entries.slice(first, first + fitting).join("\n\n");
 }
 
+/** Settings of conversations before the example changed them. */
+const before = new Map<string, Pick<Settings, "budget" | "temperature">>();
+
 /** Attach the document, and write a question under a small budget: the reader only has to press Enter. */
 export async function attachExample(): Promise<void> {
+  if (attached.value.some(isExample)) return;
   const { prompt_tokens = Infinity, context = Infinity, capacity = 0 } = hello.value?.limits ?? {};
-  update(current.value.id, (old) => ({
-    ...old,
-    settings: { ...old.settings, temperature: "0", ...(capacity > BUDGET && { budget: String(BUDGET) }) },
-  }));
+  const { id, settings } = current.value;
+  before.set(id, settings);
+  set(id, { temperature: TEMPERATURE, ...(capacity > Number(BUDGET) && { budget: BUDGET }) });
   draft.value = QUESTION;
   focusComposer();
   await attach(NAME, exampleText(Math.min(prompt_tokens, context) - ROOM));
+}
+
+export function isExample(doc: Doc): boolean {
+  return doc.name === NAME;
+}
+
+/** Detach a document. The example's settings go with it, unless they were changed since. */
+export function detachFrom({ id, settings }: Conversation, doc: Doc): void {
+  detach(doc.id);
+  const old = before.get(id);
+  if (!isExample(doc) || !old) return;
+  set(id, {
+    ...(settings.budget === BUDGET && { budget: old.budget }),
+    ...(settings.temperature === TEMPERATURE && { temperature: old.temperature }),
+  });
+}
+
+/** Return where a conversation's budget comes from, if that is the example; else "". */
+export function budgetNote({ settings, messages }: Conversation): string {
+  const docs = [...attached.value, ...messages.flatMap((one) => one.docs ?? [])];
+  const isOwn = settings.budget === BUDGET && docs.some(isExample);
+  return isOwn ? `The example uses a budget of ${BUDGET} tokens.` : "";
+}
+
+/** Return why the model may not find the example's fact; "" if it should, or if the example is not among these. */
+export function cautionOf(docs: readonly Doc[]): string {
+  return docs.some(isExample) ? (hello.value?.caution ?? "") : "";
+}
+
+function set(id: string, change: Partial<Settings>): void {
+  update(id, (old) => ({ ...old, settings: { ...old.settings, ...change } }));
 }

@@ -3,7 +3,7 @@ import type { History, Point } from "../api/types";
 import { Plot } from "../plots/Plot";
 import { count, rate, seconds } from "../text/format";
 import { colour } from "../theme";
-import { columns, isolated, newest, smooth } from "./series";
+import { columns, isolated, newest, smooth, smoothed } from "./series";
 
 const HEIGHT = 150;
 
@@ -93,8 +93,7 @@ export function Charts({ history }: { history: History }) {
   );
 }
 
-const THROUGHPUT: Chart = {
-  title: "Tokens per second",
+const THROUGHPUT: Omit<Chart, "title"> = {
   show: rate,
   lines: [
     { name: "output", ink: "ring", value: () => null },
@@ -106,7 +105,8 @@ function Throughput({ history }: { history: History }) {
   const output = smooth(history, "output_tokens");
   const prompt = smooth(history, "prompt_tokens");
   const data = [history.points.map((one) => one.t - history.now), output, prompt] as AlignedData;
-  return <ChartCard chart={THROUGHPUT} data={data} now={[output.at(-1) ?? null, prompt.at(-1) ?? null]} />;
+  const chart = { ...THROUGHPUT, title: `Tokens per second, mean of ${smoothed(history)} s` };
+  return <ChartCard chart={chart} data={data} now={[output.at(-1) ?? null, prompt.at(-1) ?? null]} />;
 }
 
 function ChartCard({ chart, data, now }: { chart: Chart; data: AlignedData; now: (number | null)[] }) {

@@ -1,12 +1,11 @@
-import { connection, hello, recentTicks, tick } from "../api/live";
+import { connection, hello, tick } from "../api/live";
 import type { History, Point } from "../api/types";
 import { Figure } from "../memory/MemoryPanel";
-import { rates } from "../memory/rates";
 import { Slots } from "../memory/Slots";
 import { bytes, count, rate, seconds } from "../text/format";
 import { Charts } from "./Charts";
 import { history, historyFault, useHistory } from "./history";
-import { newest, sum } from "./series";
+import { newest, smooth, smoothed, sum } from "./series";
 import { Table } from "./Table";
 import { verdict } from "./verdict";
 
@@ -58,13 +57,14 @@ function VerdictLine() {
   );
 }
 
-function Tiles({ history: { points } }: { history: History }) {
+function Tiles({ history }: { history: History }) {
+  const { points } = history;
   const now = tick.value;
-  const speed = rates(recentTicks.value);
+  const lasting = `last ${smoothed(history)} s`;
   return (
     <dl class="figures tiles">
-      <Figure name="output tokens/s" value={rate(speed.output)} />
-      <Figure name="prefill tokens/s" value={rate(speed.prompt)} />
+      <Figure name={`output tokens/s, ${lasting}`} value={rate(smooth(history, "output_tokens").at(-1) ?? 0)} />
+      <Figure name={`prefill tokens/s, ${lasting}`} value={rate(smooth(history, "prompt_tokens").at(-1) ?? 0)} />
       <Figure name="time to first token, p95" value={seconds(newest(lately(points), (one) => one.ttft.p95))} />
       <Figure name="time per output token, p95" value={seconds(newest(lately(points), (one) => one.tpot.p95))} />
       <Figure name="slots in use" value={`${count(now?.running ?? 0)} of ${count(hello.value?.limits.slots ?? 0)}`} />

@@ -37,8 +37,16 @@ export function isolated(values: ArrayLike<number | null | undefined>): number[]
   return all.flatMap((value, i) => (typeof value === "number" && ends(i, -1) && ends(i, 1) ? [i] : []));
 }
 
+/** Intervals of a mean. */
+const SMOOTHED = 3;
+
+/** Return the seconds of a mean. */
+export function smoothed(history: History): number {
+  return SMOOTHED * history.interval;
+}
+
 /** Return a count's value per second, mean over a few intervals so that a plot can be read. */
-export function smooth(history: History, name: "output_tokens" | "prompt_tokens", over = 3): (number | null)[] {
+export function smooth(history: History, name: "output_tokens" | "prompt_tokens", over = SMOOTHED): (number | null)[] {
   return history.points.map((_, i, all) => {
     const some = all.slice(Math.max(0, i - over + 1), i + 1);
     return some.reduce((sum, one) => sum + one[name], 0) / (some.length * history.interval);

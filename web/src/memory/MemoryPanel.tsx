@@ -8,7 +8,7 @@ import { Dial } from "./Dial";
 import { Explain } from "./Explain";
 import { HeldChart } from "./HeldChart";
 import { KeptText } from "./KeptText";
-import { rates } from "./rates";
+import { rates, WINDOW } from "./rates";
 import { Slots } from "./Slots";
 import { Strip } from "./Strip";
 import { type Held, type Trace, traces } from "./trace";
@@ -16,6 +16,7 @@ import { type Held, type Trace, traces } from "./trace";
 const PREFILLING =
   "Staging holds your prompt while it is prefilled. Then its slot keeps a part of it, which is shown here.";
 
+const OF_ALL = `Of all requests, in the last ${WINDOW} seconds`;
 const UNSEEN = "The answer was too short for its slot to be seen.";
 const NOTHING = "Send a message to see what its slot keeps.";
 
@@ -61,8 +62,8 @@ function Figures() {
   const speed = rates(recentTicks.value);
   return (
     <dl class="figures">
-      <Figure name="tokens/s" value={rate(speed.output)} />
-      <Figure name="prefill/s" value={rate(speed.prompt)} />
+      <Figure name="tokens/s" title={OF_ALL} value={rate(speed.output)} />
+      <Figure name="prefill/s" title={OF_ALL} value={rate(speed.prompt)} />
       <Figure name="queue" title="Requests that wait for a slot" value={count(now?.waiting ?? 0)} />
       <Figure name="steps" title="Each samples one token for every running request" value={count(now?.steps ?? 0)} />
     </dl>

@@ -2,7 +2,8 @@
 
 import type { Tick } from "../api/types";
 
-const WINDOW = 2.5;
+/** Seconds. */
+export const WINDOW = 2.5;
 
 export interface Rates {
   output: number;
