@@ -102,7 +102,8 @@ class InProcess:
         self.watched.append(on)
 
     def slots(self) -> Occupancy:
-        return self._loop.scheduler.slots() if self.watched and self.watched[-1] else Occupancy()
+        is_watched = self.watched.count(True) > self.watched.count(False)
+        return self._loop.scheduler.slots() if is_watched else Occupancy()
 
     async def kept(self, name: str) -> KeptTokens | None:
         return self._loop.kept(name)

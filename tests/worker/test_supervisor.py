@@ -116,6 +116,20 @@ def test_an_engine_that_is_started_again_is_watched_as_the_one_before():
     asyncio.run(main())
 
 
+def test_an_engine_is_watched_until_nobody_watches():
+    async def main():
+        async with supervised("toy:build_slow") as engine:
+            for on in (True, True, False):
+                engine.watch(on)
+            stream = asyncio.create_task(all_of(engine, request("r", max_tokens=LONG)))
+            await soon(lambda: len(engine.slots().slots) == 1)
+            engine.watch(False)
+            assert engine.slots() == Occupancy()
+            stream.cancel()
+
+    asyncio.run(main())
+
+
 def test_restarts_leave_no_process_and_no_open_file():
     gc.collect()  # what earlier tests left open
 

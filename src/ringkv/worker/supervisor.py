@@ -53,7 +53,7 @@ class Supervisor:
         self.restarts = 0  # engines that were started again
         self._next = 0.0  # when an engine is expected, if none is there
         self._start_seconds = 0.0  # of the last start
-        self._is_watched = False
+        self._watchers = 0
         self._supervising = asyncio.create_task(self._supervise())
 
     @property
@@ -78,9 +78,10 @@ class Supervisor:
         return self._engine.metrics()
 
     def watch(self, on: bool) -> None:
-        """Let the engine send what it holds, or no longer; also those that are started later."""
-        self._is_watched = on
-        self._engine.watch(on)
+        """Let the engine send what it holds, also those that are started later, until all who watch have ended."""
+        self._watchers += 1 if on else -1
+        if self._watchers == int(on):
+            self._engine.watch(on)
 
     def slots(self) -> Occupancy:
         return self._engine.slots() if self.alive else Occupancy()
@@ -151,7 +152,7 @@ class Supervisor:
             text = f"{self._name} started with other limits, so its model's files have changed; restart ringkv"
             raise EngineDied(text)
         self._engine = engine
-        if self._is_watched:
+        if self._watchers:
             engine.watch(True)
         self.restarts += 1
         log.warning("%s is ready again, process %s, after %.1f s", self._name, engine.pid, self._start_seconds)

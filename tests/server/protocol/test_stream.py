@@ -241,6 +241,24 @@ def test_the_headers_and_comments_come_before_a_late_first_event(fails: bool, mo
     assert last[1] == b"data: [DONE]\n\n"
 
 
+def test_comments_before_the_first_token_count_the_prefilled_tokens_and_clients_ignore_them(
+    slow: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EventStream, "EARLY", 0.0)
+    monkeypatch.setattr(EventStream, "PAUSE", 0.1)
+    body = {"prompt": "a" * 500, "max_tokens": 2}  # 63 chunks of 10 ms
+    got = slow.post("completions", **body, stream=True).text
+    counts = [int(done) for done in re.findall(r"^: prefill (\d+) of 500\n\n", got, re.MULTILINE)]
+    assert len(counts) >= 2
+    assert counts == sorted(counts)
+    assert got.rindex(": prefill") < got.index("data: ")
+    other = {"prompt": "b" * 500, "max_tokens": 2}
+    chunks = list(slow.client.completions.create(model=NAMES[0], stream=True, **other))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "bb"
+    slow.wait_until_free()
+    assert slow.engine.watched == [True, False] * 2
+
+
 def test_an_early_error_is_raised_before_the_headers() -> None:
     async def events() -> AsyncGenerator[bytes, None]:
         raise InvalidRequest("early")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from ringkv.server.protocol.scope import CANCELLED, STREAM_ERROR
 START, STOP = b"data: ", b"\n\n"  # of an event
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": waiting for the first token\n\n"
+WAITING = nullcontext(lambda: COMMENT)
 # Line breaks that JSON does not escape and that some clients split at.
 BREAKS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
 _encoder = msgspec.json.Encoder()
@@ -44,8 +45,9 @@ class EventStream(StreamingResponse):
     """Sends events, which are joined if several come at once, then `done`.
 
     An error in the first `EARLY` seconds has its own HTTP status. Then the headers are sent, and a comment every
-    `PAUSE` seconds until the first event, because clients and proxies end a silent connection. A later error becomes
-    an event. When the client disconnects, the generator of the events is closed.
+    `PAUSE` seconds until the first event, because clients and proxies end a silent connection. `waiting` is entered
+    meanwhile and makes these comments. A later error becomes an event. When the client disconnects, the generator of
+    the events is closed.
     """
 
     media_type = "text/event-stream"
@@ -56,10 +58,11 @@ class EventStream(StreamingResponse):
         events: AsyncGenerator[bytes, None],
         done: bytes = DONE,
         error: Callable[[Exception], bytes] = lambda error: event(body_of(error)),
+        waiting: AbstractContextManager[Callable[[], bytes]] = WAITING,
     ) -> None:
         """error: encodes an error that comes after the first event."""
         super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        self._events, self._done, self._error = events, done, error
+        self._events, self._done, self._error, self._waiting = events, done, error, waiting
         self._has_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,8 +84,9 @@ class EventStream(StreamingResponse):
                     first.result()
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 self._has_started = True
-                while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
-                    await _send(send, COMMENT)
+                with self._waiting as comment:
+                    while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
+                        await _send(send, comment())
             finally:
                 first.cancel()
                 await asyncio.wait((first,))

@@ -5,8 +5,8 @@ Endpoints differ only in their `Formatter`.
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -19,7 +19,7 @@ from ringkv.base.request import Request
 from ringkv.server.protocol.errors import body_of
 from ringkv.server.protocol.keys import caller_of
 from ringkv.server.protocol.scope import ARRIVED, MODEL, USAGE_COUNTER
-from ringkv.server.protocol.stream import DONE, START, STOP, EventStream, event, one_line, until_disconnected
+from ringkv.server.protocol.stream import COMMENT, DONE, START, STOP, EventStream, event, one_line, until_disconnected
 from ringkv.server.run.admission import admitted, sent_by
 from ringkv.server.run.generation import OutputProcessor, OutputStream, TokenOutput, generate
 from ringkv.server.run.metrics import Meter
@@ -86,8 +86,25 @@ async def answer(
     http.scope[MODEL] = serving.names[0]
     counter = http.scope[USAGE_COUNTER] = UsageCounter(prompt_tokens, len(requests[0]))
     if body.stream:
-        return EventStream(formatter.events(outputs, counter), formatter.done, formatter.error)
+        waiting = prefill_comments(serving, {request.id for group in requests for request in group})
+        return EventStream(formatter.events(outputs, counter), formatter.done, formatter.error, waiting)
     return JSONResponse(await until_disconnected(http.receive, formatter.complete(outputs, counter)))
+
+
+@contextmanager
+def prefill_comments(serving: Serving, ids: Collection[str]) -> Iterator[Callable[[], bytes]]:
+    """Give a function that returns a comment for streams: the prefilled tokens of these requests' prompts in lanes."""
+
+    def comment() -> bytes:
+        prompts = [prompt for prompt in serving.engine.slots().prompts if prompt.id in ids]
+        done, total = (sum(getattr(prompt, name) for prompt in prompts) for name in ("prefilled", "tokens"))
+        return f": prefill {done} of {total}\n\n".encode() if prompts else COMMENT
+
+    serving.engine.watch(True)
+    try:
+        yield comment
+    finally:
+        serving.engine.watch(False)
 
 
 async def collected(stream: OutputStream, counter: UsageCounter) -> list[list[TokenOutput]]:
