@@ -12,7 +12,7 @@
 # make report  write the tables and plots of README and docs from the measurements
 # make web     check, test and build the web page's front end (needs Node)
 # make test-web  the page in a browser against a real server; fails if the built page is not of its sources
-# make screenshots  draw docs/web-chat.png and docs/web-dashboard.png
+# make screenshots  draw docs/web-chat.png, docs/web-compare.png and docs/web-dashboard.png
 # make vllm    install vLLM's CPU build with plugins/vllm into .venv-vllm, and test the plug-in on it (minutes)
 # make device  on a machine with a GPU, run its tests and benchmark; installs nothing (set PYTHON to one with torch)
 # Each can be run again; installing is skipped until pyproject.toml or constraints.txt changes.

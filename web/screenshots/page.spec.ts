@@ -1,4 +1,4 @@
-/** Draws docs/web-chat.png and docs/web-dashboard.png. */
+/** Draws docs/web-chat.png, docs/web-compare.png and docs/web-dashboard.png. */
 
 import { execFileSync } from "node:child_process";
 import { statSync } from "node:fs";
@@ -47,6 +47,26 @@ test.describe("the chat", () => {
     await expect(page.getByRole("region", { name: "The prompt, shaded" })).toBeVisible();
     await expect(page.locator("pre code").first()).toContainText("return", { timeout: 900_000 });
     await shoot(page, "web-chat.png");
+  });
+});
+
+test.describe("the comparison", () => {
+  test.use({
+    baseURL: `http://127.0.0.1:${process.env.RINGKV_CHAT_PORT}`,
+    viewport: { width: 1360, height: 900 },
+    colorScheme: "light",
+  });
+
+  test("of budgets for one question", async ({ page }) => {
+    await open(page, "/", "qwen");
+    await page.getByRole("button", { name: "Attach an example document" }).click();
+    await expect(page.getByText(/^[\d,]+ tokens$/)).toBeVisible();
+    await page.getByRole("button", { name: "Compare budgets" }).click();
+    const comparison = page.getByRole("region", { name: "Comparison of budgets" });
+    await expect(comparison.getByRole("listitem")).not.toHaveCount(0);
+    await expect(comparison.locator("[aria-busy=true]")).toHaveCount(0, { timeout: 900_000 });
+    await expect(comparison).toContainText("stairs");
+    await shoot(page, "web-compare.png");
   });
 });
 
