@@ -13,3 +13,18 @@ it("the example has its fact, however short it is", async () => {
     expect(whole).toContain(text);
   }
 });
+
+it("an example that cannot be attached leaves the settings as they were", async () => {
+  vi.stubGlobal("sessionStorage", { getItem: () => null });
+  vi.stubGlobal("document", { getElementById: () => null });
+  vi.stubGlobal("fetch", () => Promise.reject(new Error("no server")));
+  const { attachExample } = await import("../src/chat/example");
+  const { current } = await import("../src/chat/conversations");
+  const { attached, refused } = await import("../src/chat/documents");
+  const attaching = attachExample();
+  expect(current.value.settings.temperature).toBe("0");
+  await attaching;
+  expect(refused.value).toContain("cannot be attached");
+  expect(attached.value).toEqual([]);
+  expect(current.value.settings).toMatchObject({ temperature: "", budget: "" });
+});

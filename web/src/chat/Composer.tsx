@@ -127,7 +127,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
                 </button>
               )}
               {attached.value.map((doc) => (
-                <DocChip key={doc.id} doc={doc} onRemove={() => detachFrom(conversation, doc)} />
+                <DocChip key={doc.id} doc={doc} onRemove={() => detachFrom(conversation.id, doc)} />
               ))}
             </div>
           )}

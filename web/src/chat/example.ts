@@ -2,7 +2,7 @@
 
 import { hello } from "../api/live";
 import { type Conversation, current, type Doc, update } from "./conversations";
-import { attach, attached, detach } from "./documents";
+import { attach, attached, detach, refused } from "./documents";
 import { draft, focusComposer } from "./editing";
 import log from "./example.txt?raw";
 import type { Settings } from "./settings";
@@ -35,24 +35,32 @@ export async function attachExample(): Promise<void> {
   const { prompt_tokens = Infinity, context = Infinity, capacity = 0 } = hello.value?.limits ?? {};
   const { id, settings } = current.value;
   before.set(id, settings);
-  set(id, { temperature: TEMPERATURE, ...(capacity > Number(BUDGET) && { budget: BUDGET }) });
+  const own = { temperature: TEMPERATURE, ...(capacity > Number(BUDGET) && { budget: BUDGET }) };
+  update(id, (old) => ({ ...old, settings: { ...old.settings, ...own } }));
   draft.value = QUESTION;
   focusComposer();
   await attach(NAME, exampleText(Math.min(prompt_tokens, context) - ROOM));
+  if (refused.value) giveBack(id);
 }
 
 export function isExample(doc: Doc): boolean {
   return doc.name === NAME;
 }
 
-/** Detach a document. The example's settings go with it, unless they were changed since. */
-export function detachFrom({ id, settings }: Conversation, doc: Doc): void {
+/** Detach a document, and the example's settings with the example. */
+export function detachFrom(id: string, doc: Doc): void {
   detach(doc.id);
+  if (isExample(doc)) giveBack(id);
+}
+
+/** Set what the example has set to what it was before, unless it was changed since. */
+function giveBack(id: string): void {
   const old = before.get(id);
-  if (!isExample(doc) || !old) return;
-  set(id, {
-    ...(settings.budget === BUDGET && { budget: old.budget }),
-    ...(settings.temperature === TEMPERATURE && { temperature: old.temperature }),
+  if (!old) return;
+  update(id, (now) => {
+    const budget = now.settings.budget === BUDGET ? old.budget : now.settings.budget;
+    const temperature = now.settings.temperature === TEMPERATURE ? old.temperature : now.settings.temperature;
+    return { ...now, settings: { ...now.settings, budget, temperature } };
   });
 }
 
@@ -66,8 +74,4 @@ export function budgetNote({ settings, messages }: Conversation): string {
 /** Return why the model may not find the example's fact; "" if it should, or if the example is not among these. */
 export function cautionOf(docs: readonly Doc[]): string {
   return docs.some(isExample) ? (hello.value?.caution ?? "") : "";
-}
-
-function set(id: string, change: Partial<Settings>): void {
-  update(id, (old) => ({ ...old, settings: { ...old.settings, ...change } }));
 }
