@@ -105,5 +105,6 @@ async function ask(request: APIRequestContext, tokens: number, output = 64): Pro
     ignore_eos: true,
     cache_salt: String(Math.random()),
   };
-  await request.post("/v1/chat/completions", { data, timeout: 300_000 });
+  // A connection that is used again may be one that the server is just closing because it was idle.
+  await request.post("/v1/chat/completions", { data, headers: { connection: "close" }, timeout: 300_000 });
 }
