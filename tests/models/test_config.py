@@ -171,6 +171,32 @@ def test_the_layers_with_a_window_are_those_of_transformers(kind: str, window: d
     assert ours.layers == tuple(i for i, type in enumerate(theirs.layer_types) if type == LOCAL)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+
+
+@pytest.mark.parametrize("kind", ["Mistral", "Qwen2", "Qwen3"])
+def test_a_window_of_the_original_context_has_effect_in_the_longer_one_of_yarn(kind: str) -> None:
+    window = {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 1}
+    raw = LLAMA | window | {"architectures": [f"{kind}ForCausalLM"]}
+    ours = parse_config(raw | {"rope_scaling": YARN})
+    assert (ours.context, ours.sliding and ours.sliding.window) == (4 * 4096, 4096)
+    assert parse_config(raw).sliding is None
+
+
+def test_a_window_of_the_original_context_is_refused_with_yarn_where_no_window_is_implemented() -> None:
+    assert parse_config(LLAMA | {"sliding_window": 4096}).sliding is None
+    with pytest.raises(UnsupportedModel, match="sliding_window 4096"):
+        parse_config(LLAMA | {"sliding_window": 4096, "rope_scaling": YARN})
+
+
+def test_dual_chunks_are_refused_in_the_longer_context_of_yarn() -> None:
+    chunks = {"dual_chunk_attention_config": {"original_max_position_embeddings": 4096}}
+    qwen2 = LLAMA | chunks | {"architectures": ["Qwen2ForCausalLM"]}
+    assert parse_config(qwen2).context == 4096
+    with pytest.raises(UnsupportedModel, match="dual_chunk_attention_config over a context of 16,384"):
+        parse_config(qwen2 | {"rope_scaling": YARN})
+
+
 def test_layer_types_that_do_not_match_the_layers_are_named() -> None:
     mistral = {**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": 16}
     with pytest.raises(BadWeights, match="2 layer_types for 3 layers"):

@@ -68,7 +68,7 @@ def refuse(raw: Raw, *refusals: Refusal, supported: Collection[str] = ()) -> Non
 
 def _refuse_dual_chunks(raw: Raw) -> None:
     """Qwen2.5-1M (arXiv 2501.15383): dual chunk attention has no effect up to the trained length."""
-    settings, context = table(raw, "dual_chunk_attention_config"), count(raw, "max_position_embeddings")
+    settings, context = table(raw, "dual_chunk_attention_config"), _context(raw)
     trained = count(settings, ORIGINAL, 1)
     if settings and trained < context:
         at_most = "the trained length" if trained == 1 else f"{trained:,}"
@@ -170,7 +170,7 @@ def window(raw: Raw, default: int | None = WINDOW) -> int | None:
     if raw.get("sliding_window", default) is None:
         return None
     size = count(raw, "sliding_window", default)
-    return size if size < count(raw, "max_position_embeddings") else None
+    return size if size < _context(raw) else None
 
 
 def refuse_window(raw: Raw) -> None:

@@ -11,6 +11,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ringkv.base.errors import BadWeights, UnsupportedModel
+from ringkv.models.base import Sliding
 from ringkv.models.config import parse_config
 from ringkv.weights.gguf.config import config_json
 from ringkv.weights.gguf.file import GGUF
@@ -75,6 +76,14 @@ def test_a_window_whose_layers_are_not_named_is_refused(tmp_path: Path) -> None:
 def test_a_pattern_names_the_layers_with_a_window(pattern: Any, local: list[int], tmp_path: Path) -> None:
     sliding = parse_config(config_of(tmp_path, WINDOW | {PATTERN: pattern})).sliding
     assert (sliding.layers if sliding else ()) == tuple(local)
+
+
+def test_a_window_of_the_original_context_has_effect_in_the_longer_one_of_yarn(tmp_path: Path) -> None:
+    window = {"llama.attention.sliding_window": 256, PATTERN: [True, False]}  # the tiny model's context
+    yarn = {"type": "yarn", "factor": 4.0, "original_context_length": 256}
+    assert parse_config(config_of(tmp_path, window)).sliding is None
+    scaled = config_of(tmp_path, window | {f"llama.rope.scaling.{name}": value for name, value in yarn.items()})
+    assert parse_config(scaled).sliding == Sliding(256, (0,))
 
 
 @pytest.mark.parametrize(("layers", "divisor"), [(34, 256), (62, 168)])

@@ -114,10 +114,16 @@ def window_settings(gguf: GGUF, windows: Windows) -> dict[str, Any]:
     if gguf.get(key, 0) == 0:
         return {"sliding_window": None}
     window = gguf.positive(key)
-    if window >= gguf.positive(".context_length") and not windows.local:
+    if window >= _longest(gguf) and not windows.local:
         return {"sliding_window": None}
     types = ["sliding_attention" if local else "full_attention" for local in _local(gguf, windows, window)]
     return {"sliding_window": window, "layer_types": types, **windows.settings}
+
+
+def _longest(gguf: GGUF) -> float:
+    """Return an upper bound of the context, which YaRN may make longer than the file says."""
+    is_yarn = gguf.text(".rope.scaling.type", "none") == "yarn"
+    return gguf.positive(".context_length") * max(1.0, gguf.decimal(".rope.scaling.factor", 1.0) if is_yarn else 1.0)
 
 
 def _local(gguf: GGUF, windows: Windows, window: int) -> list[bool]:
