@@ -4,14 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringkv.text.answers.reader import Reader
+from ringkv.text.answers.reader import MOST_INVALID, Reader
 from ringkv.text.answers.spans import (
     AnswerPart,
     Content,
+    MarkedSpan,
     Reasoning,
     ReasoningEnded,
     ToolCall,
     bare_calls,
+    ends_in_string,
     tagged_calls,
     thinking,
 )
@@ -126,3 +128,30 @@ def test_without_spans_every_piece_is_returned_at_once() -> None:
 def test_splitting_the_text_does_not_change_the_parts(words: list[str]) -> None:
     text, spans = "".join(words), [thinking(), tagged_calls(NAMES)]
     assert read(Reader(spans), *text) == read(Reader(spans), text) == read(Reader(spans), *words)
+
+
+def test_each_part_of_a_string_is_searched_once_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = list[int]()
+
+    def counted(text: str) -> bool:
+        searched.append(len(text))
+        return ends_in_string(text)
+
+    monkeypatch.setattr("ringkv.text.answers.reader.ends_in_string", counted)
+    said = "close it: </tool_call> " * 300
+    text = f'<tool_call>{{"name": "add", "arguments": {{"a": "{said}"}}}}</tool_call>'
+    assert read(Reader([tagged_calls(NAMES)]), *text) == [ToolCall("add", f'{{"a": "{said}"}}')]
+    assert sum(searched) < 2 * len(text)
+
+
+@pytest.mark.parametrize("end", ["", "</a>"])
+def test_an_answer_of_many_invalid_calls_is_text_that_is_read_few_times(end: str) -> None:
+    parsed = list[str]()
+
+    def parse(text: str) -> None:
+        parsed.append(text)
+
+    span = MarkedSpan("<a>", "</a>", parse)
+    text = "<a> x " * (3 * MOST_INVALID) + end
+    assert read(Reader([span]), *text) == [Content(text)]
+    assert len(parsed) == MOST_INVALID

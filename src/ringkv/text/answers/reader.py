@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from ringkv.text.answers.spans import AnswerPart, Content, MarkedSpan, ReasoningEnded, ends_in_string
 from ringkv.text.stop_strings import pending
 
+MOST_INVALID = 100  # calls; the text after the begin mark of each is searched again
+
 
 class Reader:
     """Searches for spans in a text that arrives in pieces; without spans every piece is returned at once.
 
     inside: the span that the prompt has already opened. White space after a span, and at the start of a streamed span,
-    is dropped. The begin mark of an invalid span is content, and the text after it is read as any other.
+    is dropped. The begin mark of an invalid span is content, and the text after it is read as any other. After
+    `MOST_INVALID` of them all calls are content.
     """
 
     def __init__(self, spans: Sequence[MarkedSpan] = (), inside: MarkedSpan | None = None) -> None:
@@ -19,6 +22,8 @@ class Reader:
         self._is_first = inside is None  # only white space was read so far
         self._strips = inside is not None  # white space at the start of the next text is dropped
         self._has_thought = inside is not None  # a streamed span has begun, or ended without a begin
+        self._invalid = 0  # calls
+        self._searched = self._in_string = 0  # characters of a call, of which the latter end in a string
 
     @property
     def is_thinking(self) -> bool:
@@ -48,6 +53,8 @@ class Reader:
 
     def _outside(self) -> Iterator[AnswerPart]:
         spans = [span for span in self._spans if self._is_first or not span.at_start]
+        if self._invalid >= MOST_INVALID:
+            spans = [span for span in spans if span.stream is not None]
         alone = [span for span in self._spans if span.ends_alone and not self._has_thought]
         marks = [*((span.begin, span) for span in spans), *((span.end, None) for span in alone)]
         found = [(self._held.find(mark), mark, span) for mark, span in marks]
@@ -60,6 +67,7 @@ class Reader:
         self._take(len(mark))
         self._inside, self._is_first, self._strips = span, False, span is None or span.stream is not None
         self._has_thought |= self._strips
+        self._searched = self._in_string = 0
         if span is None:
             yield ReasoningEnded()
 
@@ -76,6 +84,7 @@ class Reader:
         self._inside = None
         parts = _parts(span, self._held[:end])
         if parts is None:
+            self._invalid += 1
             yield Content(span.begin)
             return
         self._take(end + len(span.end))
@@ -84,15 +93,21 @@ class Reader:
 
     def _end(self, span: MarkedSpan) -> int:
         """Return where the end mark begins; -1 if it has not come. A mark in a string of a call is text."""
-        end = self._held.find(span.end) if span.end else -1
-        while end >= 0 and span.stream is None and ends_in_string(self._held[:end]):
-            end = self._held.find(span.end, end + 1)
-        return end
+        if span.stream is not None or not span.end:
+            return self._held.find(span.end) if span.end else -1
+        while (end := self._held.find(span.end, self._searched)) >= 0:
+            before = ('{"' if self._in_string else "") + self._held[self._in_string : end]
+            if not ends_in_string(before):
+                return end
+            self._searched = self._in_string = end + 1
+        self._searched = max(self._searched, len(self._held) - len(span.end) + 1)
+        return -1
 
     def _rest(self) -> Iterator[AnswerPart]:
         """Yield the parts of the held text, in which a model may omit the last end mark."""
         while (span := self._inside) is not None and (parts := _parts(span, self._held)) is None:
             self._inside = None
+            self._invalid += 1
             yield Content(span.begin)
             yield from self._read()
         yield from [Content(self._held)] if span is None else parts or ()
