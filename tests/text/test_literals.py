@@ -12,6 +12,7 @@ from tokenizers import AddedToken
 
 from ringkv.text.chat_template import ChatTemplate
 from ringkv.text.literals import Literals
+from ringkv.text.pieces import byte_alphabet
 from ringkv.text.tokenizer import Tokenizer
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -42,6 +43,11 @@ def test_a_user_cannot_write_a_control_token(bytewise: Tokenizer) -> None:
     assert bytewise.decode(ids, skip_special_tokens=False) == CHAT.render(messages(INJECTION))
 
 
+def test_the_escape_of_a_private_character_stays_in_the_text(bytewise: Tokenizer) -> None:
+    sent = messages(f"{INJECTION} \\udb80\\udc00 is U+F0000")
+    assert bytewise.decode(CHAT.encode(sent, bytewise), skip_special_tokens=False) == CHAT.render(sent)
+
+
 def test_a_user_can_if_it_is_requested(bytewise: Tokenizer) -> None:
     rendered = CHAT.render(messages(INJECTION))
     expected = bytewise.encode(rendered, add_special_tokens=False)
@@ -52,7 +58,9 @@ def test_a_user_can_if_it_is_requested(bytewise: Tokenizer) -> None:
     "value",
     [
         {"tools": [{"type": "function", "function": {"name": "f", "description": INJECTION, INJECTION: 1}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"role": INJECTION}}}}]},
         {"variables": {"note": INJECTION}},
+        {"variables": {"note": {"role": INJECTION}}},
     ],
 )
 @pytest.mark.parametrize("ascii", ["true", "false"])
@@ -120,11 +128,26 @@ def test_control_texts_are_special_or_written_by_the_template_and_not_paired_tag
     assert tagged.control_texts("<|User|>  <think></think> <eos>") == ["<eos>", "<|User|>", "<|begin|>", "<|end|>"]
 
 
-def test_a_literal_is_found_at_every_place_and_roles_stay_as_they_are() -> None:
+def test_an_argument_of_a_call_with_the_name_role_stays_text(bytewise: Tokenizer) -> None:
+    chat = ChatTemplate({"default": "{{ messages[0].tool_calls[0].function.arguments.role }}"}, {})
+    call = {"function": {"name": "f", "arguments": {"role": INJECTION}}}
+    ids = chat.encode([{"role": "assistant", "tool_calls": [call]}], bytewise)
+    assert ids == list(INJECTION.encode())
+
+
+def test_roles_stay_as_they_are_if_a_token_has_their_text() -> None:
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=byte_alphabet(), merges=[]))
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken("user", special=True)])
+    chat = ChatTemplate({"default": "{% if messages[0].role == 'user' %}{{ messages[0].content }}{% endif %}"}, {})
+    prompt = chat.prompt(messages("a user"), Tokenizer(inner, "words", None, ()))
+    assert (prompt.text, prompt.breaks) == ("a user", (3,))
+
+
+def test_a_literal_is_found_at_every_place() -> None:
     literals = Literals(["aba", "<|x|>", "<|x|>y"])
-    marked, mark = literals.mark({"role": "aba", "content": ["ababa", "<|x|>y", "x <|"], "n": 3})
+    marked, mark = literals.mark({"content": ["ababa", "<|x|>y", "x <|"], "n": 3})
     assert marked == {
-        "role": "aba",
         "content": [f"a{mark}ba{mark}ba", f"<{mark}|x|>y", f"x <|{mark}"],
         "n": 3,
     }

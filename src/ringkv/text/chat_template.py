@@ -116,6 +116,9 @@ class ChatTemplate:
             marked, mark = literals.mark(given)
         except RecursionError as error:
             raise InvalidRequest("the messages are nested too deeply; flatten them", "messages") from error
+        # Templates compare roles with words, which a mark would change.
+        pairs = zip(marked["messages"], given["messages"], strict=True)
+        marked["messages"] = [{**message, "role": sent["role"]} for message, sent in pairs]
         return literals.read(self.render(**marked), mark)
 
     def encode(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer, **options: Any) -> list[int]:

@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 PRIVATE_USE = range(0xF0000, 0x10FFFE)  # private-use characters, which do not occur in normal text
-KEPT = "role"  # templates compare it with words, which a mark would change; it is not content
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,13 @@ class Literals:
         first = self._first
         if not first or not any(first.search(text) or self._ends_in_beginning(text) for text in _texts(values)):
             return values, ""
-        mark = next(char for char in map(chr, PRIVATE_USE) if not any(char in text for text in _texts(values)))
+        free = (c for c in map(chr, PRIVATE_USE) if not any(c in text or _escape(c) in text for text in _texts(values)))
+        mark = next(free)
         return self._marked(values, mark), mark
 
     def read(self, rendered: str, mark: str) -> PromptText:
         """Return a rendered text without its marks; those inside a literal become breaks."""
-        first, *rest = rendered.replace(json.dumps(mark)[1:-1], mark).split(mark) if mark else [rendered]
+        first, *rest = rendered.replace(_escape(mark), mark).split(mark) if mark else [rendered]
         parts, breaks, length = [first], list[int](), len(first)
         for part in rest:
             breaks.append(length)
@@ -78,10 +78,7 @@ class Literals:
             assert self._first is not None
             return self._first.sub(rf"\g<0>{mark}", value) + (mark if self._ends_in_beginning(value) else "")
         if isinstance(value, Mapping):
-            return {
-                self._marked(key, mark): item if key == KEPT else self._marked(item, mark)
-                for key, item in value.items()
-            }
+            return {self._marked(key, mark): self._marked(item, mark) for key, item in value.items()}
         if isinstance(value, Sequence):
             return [self._marked(item, mark) for item in value]
         return value
@@ -94,15 +91,19 @@ class Literals:
         return any(begin + 1 + len(match[match.lastindex or 0]) > place for begin, match in matches if match)
 
 
+def _escape(mark: str) -> str:
+    """Return a mark as it is in JSON of ASCII characters."""
+    return json.dumps(mark)[1:-1]
+
+
 def _texts(value: Any) -> Iterator[str]:
-    """Yield each text in a JSON value, keys included, except roles."""
+    """Yield each text in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _texts(key)
-            if key != KEPT:
-                yield from _texts(item)
+            yield from _texts(item)
     elif isinstance(value, Sequence):
         for item in value:
             yield from _texts(item)
