@@ -25,6 +25,11 @@ def test_only_keywords_are_annotations() -> None:
     assert without_annotations(schema) == schema
 
 
+@pytest.mark.parametrize("value", [["email"], {"email": 1}, None, 1])
+def test_a_format_that_is_not_a_name_is_an_annotation(value: Any) -> None:
+    assert without_annotations({"properties": {"a": {"format": value}}}) == {"properties": {"a": {}}}
+
+
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [

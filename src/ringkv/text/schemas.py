@@ -18,7 +18,7 @@ Schema = Mapping[str, Any]
 
 def without_annotations(schema: Any) -> Any:
     """Return a schema without formats that are not enforced."""
-    return _changed(schema, lambda part: {k: v for k, v in part.items() if k != "format" or v in FORMATS})
+    return _changed(schema, lambda part: {k: v for k, v in part.items() if k != "format" or str(v) in FORMATS})
 
 
 def closed(schema: Schema) -> Schema:
