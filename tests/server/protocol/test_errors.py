@@ -97,6 +97,9 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
     assert found["type"] == "invalid_request_error"
 
 
+NO_TOOLS_ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}
+
+
 @pytest.mark.parametrize(
     ("param", "body"),
     [
@@ -111,6 +114,7 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
         ("messages", {"messages": [{"role": "user", "content": "a" * 513}]}),
         ("tools", {"tools": [{"type": "function"}]}),
         ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice", {"tool_choice": NO_TOOLS_ALLOWED, "tools": [{"type": "function", "function": {"name": "f"}}]}),
         ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "none"}}}),
         ("response_format", {"response_format": {"type": "json_schema"}}),
         ("modalities", {"modalities": ["audio"]}),

@@ -103,7 +103,7 @@ def _variables(body: ChatBody, template: ChatTemplate, marks_reasoning: bool) ->
 def _allowed_calls(body: ChatBody, tools: Sequence[Mapping[str, Any]], template: ChatTemplate) -> AllowedCalls | None:
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
     names, required = _chosen(body.tool_choice, [*schemas])
-    if required and not schemas:
+    if required and not (names and schemas):
         raise InvalidRequest("tool_choice is required and there are no tools; send some", "tool_choice")
     if not schemas:
         return None
