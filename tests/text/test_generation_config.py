@@ -15,6 +15,10 @@ from ringkv.text.generation_config import sampling_of
         ({"eos_token_id": 2, "temperature": 0.6, "top_k": 20, "min_p": None}, {"temperature": 0.6, "top_k": 20}),
         ({"do_sample": True, "top_p": 0.95}, {"top_p": 0.95}),
         ({"do_sample": False, "top_p": 0.95}, {"temperature": 0.0}),
+        (
+            {"do_sample": False, "temperature": 0.6, "repetition_penalty": 1.1},
+            {"temperature": 0.0, "repetition_penalty": 1.1},
+        ),
     ],
 )
 def test_a_model_recommends_what_its_file_has(file: dict[str, Any], sampling: dict[str, float], tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ Sampling = Mapping[str, float]
 def sampling_of(directory: Path) -> Sampling:
     """Return the fields of `SamplingParams` that the model recommends; nothing without such a file.
 
-    `do_sample: false` is a temperature of 0. Raises BadWeights for a value that sampling does not take.
+    `do_sample: false` is a temperature of 0, and the penalty counts. Raises BadWeights for a value that sampling does
+    not take.
     """
     path = directory / "generation_config.json"
     read = read_json(path)
     if read.get("do_sample") is False:
-        return {"temperature": 0.0}
+        read = {"temperature": 0.0, "repetition_penalty": read.get("repetition_penalty")}
     sampling = {name: value for name in NAMES if (value := read.get(name)) is not None}
     try:
         SamplingParams(**sampling)
