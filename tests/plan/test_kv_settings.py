@@ -100,6 +100,12 @@ def test_a_parameter_that_the_selector_does_not_have_is_refused(given: dict[str,
     assert refused.value.param == param
 
 
+def test_an_empty_name_of_a_selector_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="kv_select is ''") as refused:
+        changed(KVChoice(), {"kv_select": ""})
+    assert refused.value.param == "kv_select"
+
+
 def test_a_parameter_is_refused_if_the_default_selector_does_not_have_it() -> None:
     with refusal("kv_kernel", "snapkv"):
         changed(KVChoice(select=KeyDiff()), {"kv_kernel": 5})

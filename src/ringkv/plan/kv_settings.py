@@ -180,8 +180,9 @@ def changed(choice: KVChoice, given: Mapping[str, Any]) -> KVChoice:
 
 
 def _selector(before: Selector, name: str | None, given: Mapping[str, Any]) -> Selector:
-    check([one_of("kv_select", name or before.name, SELECTORS)])
-    kind = SELECTORS[name or before.name]
+    name = before.name if name is None else name
+    check([one_of("kv_select", name, SELECTORS)])
+    kind = SELECTORS[name]
     known = parameters(kind())
     for one in given:
         if one not in known:
