@@ -65,7 +65,8 @@ class Tokenizer:
     def check_length(self, text: str, limit: int, field: str = "prompt") -> None:
         """Raise PromptTooLong, naming `field`, if `text` is longer than any reasonable text of `limit` tokens.
 
-        It is not tokenised, which takes over a second and 100 MB for a million characters.
+        It is not tokenised, which takes over a second and 100 MB for a million characters. Raises InvalidRequest for a
+        text with half of a surrogate pair.
         """
         longest = max(LEAST, PER_TOKEN * limit)
         if len(text) > longest:
@@ -74,6 +75,10 @@ class Tokenizer:
                 "shorten it",
                 field,
             )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"{field} has half of a surrogate pair, which is no text; remove it", field) from error
 
     @classmethod
     def from_directory(cls, directory: Path | str) -> "Tokenizer":

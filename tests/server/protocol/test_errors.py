@@ -57,6 +57,9 @@ def error(served: Served, path: str, status: int, **body: Any) -> dict[str, Any]
         ("guided_regex", {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
         ("structured_outputs", {"structured_outputs": {"poem": "a"}}),
         ("guided_json", {"guided_json": "{"}),
+        ("guided_json", {"guided_json": "[" * 100_000}),
+        ("prompt", {"prompt": "a\ud83d"}),
+        ("prompt", {"prompt": ["a", "\udfff"]}),
         ("guided_choice", {"guided_choice": []}),
         ("guided_regex", {"guided_regex": "a{1,3"}),
         ("guided_grammar", {"guided_grammar": "nothing"}),
@@ -97,6 +100,8 @@ def test_a_bad_completion_is_refused_by_name(served: Served, param: str, body: d
     assert found["type"] == "invalid_request_error"
 
 
+A_TOOL = {"type": "function", "function": {"name": "f"}}
+NO_DOCUMENT = {"type": "json_schema", "json_schema": {"name": "x", "schema": False}}
 NO_TOOLS_ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}
 
 
@@ -114,9 +119,11 @@ NO_TOOLS_ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required
         ("messages", {"messages": [{"role": "user", "content": "a" * 513}]}),
         ("tools", {"tools": [{"type": "function"}]}),
         ("tool_choice", {"tool_choice": "required"}),
-        ("tool_choice", {"tool_choice": NO_TOOLS_ALLOWED, "tools": [{"type": "function", "function": {"name": "f"}}]}),
+        ("tool_choice", {"tool_choice": NO_TOOLS_ALLOWED, "tools": [A_TOOL]}),
         ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "none"}}}),
         ("response_format", {"response_format": {"type": "json_schema"}}),
+        *(("response_format", {"response_format": NO_DOCUMENT, "tools": tools}) for tools in ([], [A_TOOL])),
+        ("messages", {"messages": [{"role": "user", "content": "a\ud83d"}]}),
         ("modalities", {"modalities": ["audio"]}),
         ("echo", {"echo": True}),
         *(

@@ -138,6 +138,7 @@ def test_a_timeout_is_counted_from_the_arrival() -> None:
     request = Request("a", (1,), SamplingParams(), timeout=5.0)
     sent = sent_by("key", request, 2.0)
     assert (sent.owner, sent.timeout) == ("key", 3.0)
+    assert sent_by("key", request, 6.0).timeout == 0
     assert sent_by("", Request("a", (1,), SamplingParams()), 2.0).timeout is None
 
 

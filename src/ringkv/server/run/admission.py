@@ -157,5 +157,5 @@ async def admitted(admission: Admission, groups: Groups, outputs: OutputStream) 
 
 def sent_by(owner: str, request: Request, seconds: float) -> Request:
     """Return a request with its owner, whose timeout began when it arrived, this many seconds ago."""
-    timeout = None if request.timeout is None else request.timeout - seconds
+    timeout = None if request.timeout is None else max(0.0, request.timeout - seconds)
     return replace(request, owner=owner, timeout=timeout)

@@ -79,6 +79,8 @@ def _schema_of(sent: ResponseFormat, field: str) -> grammar.JSONSchema:
         return grammar.ANY_OBJECT if sent.document is None else sent.document
     if sent.json_schema is None:
         raise InvalidRequest(f"{field} is json_schema without a json_schema; send one", field)
+    if sent.json_schema.document is False:
+        raise InvalidRequest(f"{field} has the JSON schema false, which no document fits; leave it out", field)
     return sent.json_schema.document
 
 
@@ -98,7 +100,7 @@ def _schema(value: Any, field: str) -> str:
     """Return the grammar of a JSON schema, which may be sent as text."""
     try:
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{field} is not JSON: {error}", field) from error
     if not isinstance(schema, dict | bool):
         raise InvalidRequest(f"{field} is not a JSON schema; send an object", field)
