@@ -189,6 +189,11 @@ def test_a_window_of_the_original_context_is_refused_with_yarn_where_no_window_i
         parse_config(LLAMA | {"sliding_window": 4096, "rope_scaling": YARN})
 
 
+def test_a_context_of_yarn_has_the_bound_of_any_context() -> None:
+    with pytest.raises(BadWeights, match=r"max_position_embeddings 4096000000000000, ringkv reads up to 1,073,741,824"):
+        parse_config(LLAMA | {"rope_scaling": YARN | {"factor": 1e12}})
+
+
 def test_dual_chunks_are_refused_in_the_longer_context_of_yarn() -> None:
     chunks = {"dual_chunk_attention_config": {"original_max_position_embeddings": 4096}}
     qwen2 = LLAMA | chunks | {"architectures": ["Qwen2ForCausalLM"]}

@@ -126,7 +126,7 @@ def _context(raw: Raw) -> int:
     for rope in (given, *(value for value in given.values() if isinstance(value, dict))):
         if "yarn" in (rope.get("rope_type"), rope.get("type")):
             longest = max(longest, int(count(rope, ORIGINAL, count(raw, ORIGINAL, 1)) * decimal(rope, "factor", 1.0)))
-    return longest
+    return count({"max_position_embeddings": longest}, "max_position_embeddings")
 
 
 def attention(fields: Fields, **more: Any) -> Attention:
