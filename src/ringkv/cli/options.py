@@ -24,10 +24,10 @@ ANSWERING_MODEL = "qwen2.5-coder-1.5b"  # of those whose answers people read; se
 
 def parse_count(text: str, name: str) -> int:
     """Parse a count; k is 1,024 and m is 1,048,576, as in context lengths. Raises `InvalidRequest`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", text.strip().replace(",", "").replace("_", ""), re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,3}(?:[,_]\d{3})+|\d+(?:\.\d+(?=[km]))?)([km]?)", text.strip(), re.IGNORECASE)
     if match is None:
         raise InvalidRequest(f"{name} is {text!r}; write a count such as 7000 or 128k (which is 131,072)", name)
-    return int(float(match[1]) * {"": 1, "k": 2**10, "m": 2**20}[match[2].lower()])
+    return int(float(re.sub("[,_]", "", match[1])) * {"": 1, "k": 2**10, "m": 2**20}[match[2].lower()])
 
 
 def token_count(value: str | int) -> int:
