@@ -101,7 +101,7 @@ def answers(args: Namespace, folder: Path, items: Sequence[UnansweredPrompt], ce
         max_num_batched_tokens=2048,
         kv_cache_memory_bytes=args.kv_bytes,
         scheduler_cls="ringkv_vllm.scheduler.SnapStreamScheduler",
-        worker_cls="ringkv_vllm.worker.SnapStreamCPUWorker",
+        worker_cls="ringkv_vllm.worker.SnapStreamWorker",
         additional_config={"ringkv": {"kv_budget": largest, "allow_full": True}},
         logits_processors=["ringkv_vllm.requests:RequestSettings"],
     )

@@ -65,7 +65,7 @@ def measure(args: Namespace) -> dict[str, float]:
     if args.mode == "ringkv":
         ours = {
             "scheduler_cls": "ringkv_vllm.scheduler.SnapStreamScheduler",
-            "worker_cls": "ringkv_vllm.worker.SnapStreamCPUWorker",
+            "worker_cls": "ringkv_vllm.worker.SnapStreamWorker",
             "additional_config": {"ringkv": {"kv_budget": args.budget}},
         }
     llm = LLM(

@@ -1,11 +1,13 @@
 """The blocks of a request, against a simulation that places one token after the other."""
 
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from ringkv_vllm.arithmetic import Blocks
 from ringkv_vllm.rows import Rows
+from torch import Tensor
 
 from ringkv.base.kv import KVChoice
 from ringkv.cache.layouts import layout
@@ -53,6 +55,11 @@ def test_no_token_overwrites_a_block_of_the_prompt(choice: KVChoice, prompt: int
         assert all(plan.entry(position) >= prompt for position in range(prompt, prompt + 400))
 
 
+def step(table: Tensor, lengths: Tensor, slots: Tensor, starts: Tensor) -> SimpleNamespace:
+    """Return what `Rows.rewrite` reads of vLLM's metadata."""
+    return SimpleNamespace(block_table_tensor=table, seq_lens=lengths, slot_mapping=slots, query_start_loc=starts)
+
+
 def test_rows_read_and_write_what_the_layout_says() -> None:
     random = Random(3)
     requests = [Blocks(random.choice(CHOICES), random.choice(PROMPTS), BLOCK) for _ in range(64)]
@@ -64,8 +71,10 @@ def test_rows_read_and_write_what_the_layout_says() -> None:
     starts = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)
     slots = torch.arange(10**6, 10**6 + sum(counts))
     before = slots.clone()
-    rows = Rows.of(requests, len(requests), torch.device("cpu"))
-    read, live, decodes = rows.rewrite(table, lengths, slots, starts, BLOCK)
+    read, live = torch.empty_like(table), torch.empty_like(lengths)
+    rows = Rows.of(requests, len(requests))
+    rows.rewrite(step(table, lengths, slots, starts), BLOCK, read, live)
+    decodes = rows.decodes(lengths.long(), starts.diff().long())
     for row, (each, more, start, count) in enumerate(zip(requests, new, starts.tolist(), counts, strict=False)):
         assert decodes[row] == (more > 0)
         mine = slots[start : start + count]
@@ -86,10 +95,9 @@ def test_rows_read_and_write_what_the_layout_says() -> None:
 
 
 def test_rows_beside_those_of_requests_are_left_alone() -> None:
-    rows = Rows.of([], 2, torch.device("cpu"))
     table, lengths, slots = torch.tensor([[5, 6], [7, 8]]), torch.tensor([40, 1]), torch.tensor([9, 10])
-    read, live, decodes = rows.rewrite(table, lengths, slots, torch.tensor([0, 1, 2]), BLOCK)
+    read, live = torch.empty_like(table), torch.empty_like(lengths)
+    Rows.of([], 2).rewrite(step(table, lengths, slots, torch.tensor([0, 1, 2])), BLOCK, read, live)
     assert read.tolist() == table.tolist()
     assert live.tolist() == [40, 1]
     assert slots.tolist() == [9, 10]
-    assert not decodes.any()

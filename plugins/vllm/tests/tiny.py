@@ -65,7 +65,7 @@ def prompts() -> list[list[int]]:
 def started(folder: Path, settings: Any = SETTINGS, **changes: Any) -> Iterator[LLM]:
     ours = {
         "scheduler_cls": "ringkv_vllm.scheduler.SnapStreamScheduler",
-        "worker_cls": "ringkv_vllm.worker.SnapStreamCPUWorker",
+        "worker_cls": "ringkv_vllm.worker.SnapStreamWorker",
         "additional_config": {"ringkv": settings},
         "logits_processors": ["ringkv_vllm.requests:RequestSettings"],
     }

@@ -1,63 +1,90 @@
 """SnapStreamBuilder: a mixin for the metadata builder of an attention backend."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.v1.attention.backend import AttentionCGSupport
 
 from ringkv_vllm.arithmetic import Blocks
 from ringkv_vllm.compaction import Task, slots_of
 from ringkv_vllm.rows import Rows
+from ringkv_vllm.running import Running
 from ringkv_vllm.settings import Settings, read
 
 
 class SnapStreamBuilder:
-    """Rewrites what decoding rows read, and notes the prompts that end in a step."""
+    """Rewrites what decoding rows read, and notes the prompts that end in a step.
+
+    CUDA graphs replay a step with the addresses that it was captured with. So what a step reads is copied to tensors
+    that stay, and nothing waits for the device: the host computes with its own lengths. A step with tokens of a prompt
+    runs attention outside of graphs, where prompts are compacted.
+    """
+
+    _cudagraph_support = AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+    supports_update_block_table = False
 
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: Any) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self._settings: Settings | None = read(vllm_config.additional_config)
-        self._runner: Any = None
-        self._ids: list[str] = []
+        self._running: Running | None = None
+        self._names: list[str] = []
         self._requests: list[Blocks] = []
-        self._rows: Rows | None = None
+        self._rows = self._rows_on_host = Rows.of((), 0)
+        sizes = vllm_config.scheduler_config.max_num_seqs, vllm_config.compilation_config.max_cudagraph_capture_size
+        self._most_rows = max(size or 0 for size in sizes)
+        self._table = torch.empty(0, 0, dtype=torch.int32, device=device)
+        self._lengths = torch.empty(self._most_rows, dtype=torch.int32, device=device)
 
-    def bind(self, runner: Any) -> None:
-        """Give it the model runner, which knows the requests of a step."""
-        self._runner = runner
+    @classmethod
+    def get_cudagraph_support(cls, vllm_config: Any, kv_cache_spec: Any) -> AttentionCGSupport:
+        return cls._cudagraph_support
+
+    def bind(self, running: Running) -> None:
+        """Give it the requests of steps."""
+        self._running = running
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
         common = common_attn_metadata
-        if self._runner is None or not self._runner.input_batch.num_reqs:  # profiling, before requests exist
-            return super().build(common_prefix_len, common, fast_build)
-        rows = self._rows_of(common.num_reqs)
-        original, block = common.block_table_tensor, self.kv_cache_spec.block_size
-        table, lengths, decodes = rows.rewrite(
-            original, common.seq_lens, common.slot_mapping, common.query_start_loc, block
-        )
-        changed = replace(common, block_table_tensor=table, seq_lens=lengths, max_seq_len=int(lengths.max()))
+        names = self._running.names(common)[: common.num_reqs] if self._running else ()
+        self._update_rows(names, common.num_reqs)
+        table, lengths = self._stored(common.block_table_tensor)
+        self._rows.rewrite(common, self.kv_cache_spec.block_size, table, lengths)
+        rows, seen = self._rows_on_host, common.seq_lens_cpu_upper_bound[: common.num_reqs].long()
+        decodes = rows.decodes(seen, common.query_start_loc_cpu[: common.num_reqs + 1].diff().long())
+        # A graph is captured of a step without requests, for the longest ones.
+        longest = int(torch.where(decodes, rows.live(seen), seen).max()) if names else common.max_seq_len
+        changed = replace(common, block_table_tensor=table, seq_lens=lengths, max_seq_len=longest)
         metadata = super().build(common_prefix_len, changed, fast_build)
-        ends = ~decodes & (common.seq_lens.long() >= rows.prompt)
-        ending = ends.nonzero()[:, 0].tolist() if bool(ends.any()) else []
-        metadata.compactions = list(self._tasks(ending, common, block))
+        ends = (~decodes & (seen >= rows.prompt)).nonzero()[:, 0].tolist()
+        metadata.compactions = list(self._tasks(ends, common))
         return metadata
 
-    def _rows_of(self, count: int) -> Rows:
-        """Return the rows of the runner's requests. They are made anew only if requests come or go."""
-        batch = self._runner.input_batch
-        ids: Sequence[str] = batch.req_ids
-        if self._rows is None or ids != self._ids or len(self._rows.prompt) != count:
-            self._ids = list(ids)
-            self._requests = [self._blocks(name, int(batch.num_prompt_tokens[row])) for row, name in enumerate(ids)]
-            self._rows = Rows.of(self._requests, count, self.device)
-        return self._rows
+    def _update_rows(self, names: Sequence[str], count: int) -> None:
+        """Make the rows of requests anew if any come or go."""
+        if names == self._names and len(self._rows.prompt) == count:
+            return
+        self._names = list(names)
+        self._requests = [self._blocks(name) for name in names]
+        self._rows_on_host = Rows.of(self._requests, count)
+        self._rows = self._rows_on_host.to(self.device)
 
-    def _blocks(self, request_id: str, prompt: int) -> Blocks:
+    def _blocks(self, name: str) -> Blocks:
         assert self._settings is not None
-        params = self._runner.requests[request_id].sampling_params
-        choice = self._settings.of_admitted(params.extra_args if params else None)
-        return Blocks(choice, prompt, self.kv_cache_spec.block_size)
+        assert self._running is not None
+        choice = self._settings.of_admitted(self._running.extra(name))
+        return Blocks(choice, self._running.prompt(name), self.kv_cache_spec.block_size)
 
-    def _tasks(self, ending: Sequence[int], common: Any, block: int) -> Any:
+    def _stored(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tensors that stay, in the shape of a step's table [R, width] and lengths [R]."""
+        rows, width = table.shape
+        if self._table.shape[1] != width:
+            self._table = self._table.new_empty(self._most_rows, width)
+        return self._table[:rows], self._lengths[:rows]
+
+    def _tasks(self, ending: Sequence[int], common: Any) -> Iterator[Task]:
         for row in ending:
             blocks = self._requests[row]
             if not blocks.is_copied:
@@ -66,5 +93,5 @@ class SnapStreamBuilder:
             assert blocks.plan is not None
             table = common.block_table_tensor[row]
             last = int(common.query_start_loc_cpu[row + 1]) - 1
-            slots = slots_of(table, blocks.plan, blocks.moved, block)
+            slots = slots_of(table, blocks.plan, blocks.moved, self.kv_cache_spec.block_size)
             yield Task(blocks.choice, blocks.plan, last, table[: blocks.moved].long(), slots)

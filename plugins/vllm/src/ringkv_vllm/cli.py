@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 from ringkv.base.errors import InvalidRequest
 from ringkv_vllm.settings import ALLOW_FULL, KEY, OF_SERVER, read
 
-SCHEDULER, WORKER = "ringkv_vllm.scheduler.SnapStreamScheduler", "ringkv_vllm.worker.SnapStreamCPUWorker"
+SCHEDULER, WORKER = "ringkv_vllm.scheduler.SnapStreamScheduler", "ringkv_vllm.worker.SnapStreamWorker"
 REQUESTS, ENVIRONMENT = "ringkv_vllm.requests:RequestSettings", "RINGKV_VLLM"
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where processes write what the server's /metrics shows, see stats.py
 

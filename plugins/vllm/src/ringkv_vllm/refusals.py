@@ -64,7 +64,7 @@ def check_classes(config: Any) -> None:
 
 def check_layer(impl: Any) -> None:
     """Raise InvalidRequest for an attention layer that reads entries by their position, or shares a cache."""
-    if impl.sliding_window not in (None, -1):
+    if impl.sliding_window not in (None, -1, (-1, -1)):
         raise InvalidRequest("ringkv-vllm does not serve layers with a sliding window, whose cache is small already")
     if impl.alibi_slopes is not None:
         raise InvalidRequest("ringkv-vllm does not serve ALiBi, which takes an entry's place for its position")

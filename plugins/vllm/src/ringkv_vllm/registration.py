@@ -2,7 +2,11 @@
 
 from ringkv_vllm.surface import check_surface
 
-BACKENDS = {"CPU_ATTN": "ringkv_vllm.backends.cpu.SnapStreamCPUBackend"}
+BACKENDS = {
+    "CPU_ATTN": "ringkv_vllm.backends.cpu.SnapStreamCPUBackend",
+    "FLASH_ATTN": "ringkv_vllm.backends.flash.SnapStreamFlashBackend",
+    "TRITON_ATTN": "ringkv_vllm.backends.triton.SnapStreamTritonBackend",
+}
 
 
 def register_all() -> None:

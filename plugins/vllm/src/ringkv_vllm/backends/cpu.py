@@ -3,35 +3,25 @@
 B blocks, H key-value heads, b tokens of a block, D head size.
 """
 
-import time
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from vllm import _custom_ops as ops
-from vllm.config import get_current_vllm_config
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
     CPUAttentionBackendImpl,
     CPUAttentionMetadataBuilder,
 )
-from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from ringkv_vllm import stats
+from ringkv_vllm.backends.mixins import SnapStreamBackend, SnapStreamImpl
 from ringkv_vllm.builder import SnapStreamBuilder
-from ringkv_vllm.compaction import compact
-from ringkv_vllm.refusals import check_classes, check_config, check_layer
-from ringkv_vllm.settings import Settings, read
-from ringkv_vllm.spec import SnapStreamSpec
 
 DIGIT = 256  # numbers below it are exact in every dtype
 
 
-class SnapStreamCPUBackend(CPUAttentionBackend):
-    settings: Settings | None = None
-    """Of the process. The spec of a layer is made after its attention, which has read them."""
-
+class SnapStreamCPUBackend(SnapStreamBackend, CPUAttentionBackend):
     @staticmethod
     def get_impl_cls() -> type["SnapStreamCPUImpl"]:
         return SnapStreamCPUImpl
@@ -40,45 +30,16 @@ class SnapStreamCPUBackend(CPUAttentionBackend):
     def get_builder_cls() -> type["SnapStreamCPUBuilder"]:
         return SnapStreamCPUBuilder
 
-    @classmethod
-    def customize_spec(cls, spec: Any) -> Any:
-        if cls.settings is None or type(spec) is not FullAttentionSpec:
-            return spec
-        return SnapStreamSpec.of(spec, cls.settings)
-
 
 class SnapStreamCPUBuilder(SnapStreamBuilder, CPUAttentionMetadataBuilder):
     """The metadata builder."""
 
 
-class SnapStreamCPUImpl(CPUAttentionBackendImpl):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        config = get_current_vllm_config()
-        settings = read(config.additional_config)
-        if settings is not None:
-            check_config(config)
-            check_classes(config)
-            check_layer(self)
-        SnapStreamCPUBackend.settings = settings
+class SnapStreamCPUImpl(SnapStreamImpl, CPUAttentionBackendImpl):
+    """The implementation."""
 
-    def forward(
-        self,
-        layer: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        kv_cache: Tensor,
-        attn_metadata: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Tensor:
-        out = super().forward(layer, query, key, value, kv_cache, attn_metadata, *args, **kwargs)
-        for task in getattr(attn_metadata, "compactions", ()):
-            began, blocks = time.perf_counter(), CPUBlocks(kv_cache, layer, self)
-            compact(task, query, self.num_kv_heads, self.scale, blocks.read, blocks.write)
-            stats.COMPACTION.inc(time.perf_counter() - began)
-        return out
+    def blocks(self, layer: Any, kv_cache: Tensor) -> "CPUBlocks":
+        return CPUBlocks(kv_cache, layer, self)
 
 
 class CPUBlocks:
@@ -90,7 +51,6 @@ class CPUBlocks:
         self._keys, self._values = kv_cache.view(count, heads, 2 * self._tokens, -1).chunk(2, dim=2)
 
     def read(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [H, tokens, D] of these blocks, in the order of their tokens."""
         orders = order_of(self._layer.isa, self._keys.dtype, self._tokens, self._keys.shape[-1])
         keys, values = (
             _ordered(part[blocks], order) for part, order in zip((self._keys, self._values), orders, strict=True)
@@ -98,7 +58,6 @@ class CPUBlocks:
         return keys, values
 
     def write(self, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-        """Write keys and values [n, H, D]."""
         self._impl.do_kv_cache_update(self._layer, keys.contiguous(), values.contiguous(), self._cache, slots)
 
 

@@ -1,0 +1,28 @@
+"""The FlashAttention backend for CUDA."""
+
+from vllm.v1.attention.backends.flash_attn import (
+    FlashAttentionBackend,
+    FlashAttentionImpl,
+    FlashAttentionMetadataBuilder,
+)
+
+from ringkv_vllm.backends.mixins import SnapStreamBackend, SnapStreamImpl
+from ringkv_vllm.builder import SnapStreamBuilder
+
+
+class SnapStreamFlashBackend(SnapStreamBackend, FlashAttentionBackend):
+    @staticmethod
+    def get_impl_cls() -> type["SnapStreamFlashImpl"]:
+        return SnapStreamFlashImpl
+
+    @staticmethod
+    def get_builder_cls() -> type["SnapStreamFlashBuilder"]:
+        return SnapStreamFlashBuilder
+
+
+class SnapStreamFlashBuilder(SnapStreamBuilder, FlashAttentionMetadataBuilder):
+    """The metadata builder."""
+
+
+class SnapStreamFlashImpl(SnapStreamImpl, FlashAttentionImpl):
+    """The implementation."""
