@@ -21,6 +21,7 @@ from ringkv.base.request import Request
 
 OF_LAYOUT = ("sinks", "selected", "protected", "base", "ring", "again", "capacity")  # in `SlotState`
 OLDEST_EVERY = 4  # passes
+RECENT = 1 / 4  # weight of the newest step in the share of drafts that are sampled
 NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
 
 
@@ -153,6 +154,8 @@ class Job:
     fed: int = 0  # output tokens that have an entry; the last sampled token has none yet
     drafted: int = 0  # drafts fed for it
     accepted: int = 0  # drafts that were sampled
+    open_drafts: int = 0  # drafts that are fed and not sampled after
+    hit_rate: float = 1.0  # share of its last drafts that were sampled
     lookup: PromptLookup | None = None  # of its tokens, if it may have drafts
 
     @property
@@ -209,14 +212,24 @@ class Job:
         rooms = (layout.until_scored(self.seen) if layout.review else layout.ring - 1 for layout in self.layouts)
         limit = min(limit, self.left_to_sample - 1, *rooms)
         tokens = self.lookup.draft(limit) if limit > 0 else []
-        drafts = list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
-        self.drafted += len(drafts)
-        return drafts
+        return list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
+
+    def expected(self, count: int) -> float:
+        """Return how many of so many drafts are expected to be sampled."""
+        return self.hit_rate * count
+
+    def feed_drafts(self, count: int) -> None:
+        """Count drafts that the next step feeds."""
+        self.drafted += count
+        self.open_drafts = count
 
     def accept(self, count: int) -> None:
         """Count the drafts that were sampled; they keep their entries."""
         self.fed += count
         self.accepted += count
+        if self.open_drafts:
+            self.hit_rate += RECENT * (count / self.open_drafts - self.hit_rate)
+        self.open_drafts = 0
 
     def take(self, token: int) -> FinishReason | None:
         """Add a sampled token. Returns why the request ends with it, or None; "stop" takes precedence over "length"."""

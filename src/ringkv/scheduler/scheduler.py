@@ -36,6 +36,7 @@ from ringkv.base.messages import Occupancy, PromptState, Stats
 from ringkv.base.request import Request
 from ringkv.scheduler.actions import Action, Begin, Decode, Forward, Freed, Idle, Insert, Outcome, Prefill
 from ringkv.scheduler.costs import Work
+from ringkv.scheduler.drafting import Drafting
 from ringkv.scheduler.job import Job, PendingPrompt, slot_state
 from ringkv.scheduler.lanes import FreeLanes, FreeSlots
 from ringkv.scheduler.pace import Pace
@@ -69,6 +70,7 @@ class Scheduler:
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._pace = Pace(limits, self._running)
+        self._drafting = Drafting(self._running)
         self._stalls = False  # a pass or an insertion has run since the last sampling, beside feeding the slots
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
@@ -227,7 +229,9 @@ class Scheduler:
 
         seconds: since the last sampling; None if no request ran then.
         """
-        self._pace.sampled(seconds if self._fed and self._measurable else None)
+        seconds = seconds if self._fed and self._measurable else None
+        self._pace.sampled(seconds)
+        self._drafting.sampled(None if self._stalls else seconds)
         self._stalls, self._fed, self._measurable = False, False, self._inserting is None
         outcomes = []
         for slot, (owner, run) in enumerate(zip(owners, runs, strict=True)):
@@ -347,7 +351,7 @@ class Scheduler:
         if not self._limits.drafts:
             return Forward({})
         drafts = {slot: job.draft(self._limits.drafts) for slot, job in self._running.items()}
-        return Forward({slot: tokens for slot, tokens in drafts.items() if tokens})
+        return Forward(self._drafting.choose({slot: tokens for slot, tokens in drafts.items() if tokens}))
 
     def _stage(self, begin: Begin | None, feed: bool) -> Begin | Prefill | None:
         """Return what brings the staged prompts further; None if there are none.
