@@ -5,7 +5,7 @@
 
 editing: three functions of HumanEval, rewritten with one change. chat: MT-bench questions, which repeat little. Both
 engines answer each prompt, one after the other, and must return the same tokens. steps: decode steps of one and of all
-tokens of every slot, which hold `--tokens` each in a full cache. Run it on an idle machine.
+tokens of every slot, which end with `--tokens` entries each in a full cache. Run it on an idle machine.
 """
 
 import json
@@ -90,11 +90,13 @@ def answers(plain: LLM, drafting: LLM, prompts: Sequence[str], sampling: str) ->
 def steps(args: Any) -> dict[str, Any]:
     """Return the seconds of a step with one token of each slot, and of one with all drafts, alternating."""
     folder = locate(args.model)
-    length = args.tokens + STEPS * (2 + args.drafts)
-    options = Options(slots=args.slots, prompt_tokens=length, kv_policy="full", speculate=args.drafts, graphs="off")
+    options = Options(
+        slots=args.slots, prompt_tokens=args.tokens, kv_policy="full", speculate=args.drafts, graphs="off"
+    )
     engine = build(resolve(folder, load_config(folder), options, available_bytes()))
-    tokens = tuple((i * i * 31 + i * 7) % engine.limits.vocab for i in range(args.tokens))
-    params = SamplingParams(temperature=0.0, max_tokens=length - args.tokens, ignore_eos=True)
+    after = 2 * STEPS * (1 + args.drafts)
+    tokens = tuple((i * i * 31 + i * 7) % engine.limits.vocab for i in range(args.tokens - after))
+    params = SamplingParams(temperature=0.0, max_tokens=after, ignore_eos=True)
     request = Request("steps", tokens, params)
     engine.admit(request)
     prefill(engine, request)

@@ -21,6 +21,7 @@ from bench.data import REPOSITORY
 from bench.report import accuracy, peers, traffic
 from bench.report.device import device
 from bench.report.faults import faults
+from bench.report.speculation import speculation
 from bench.results import TABLE, ResultRow, figures, latest, read, table
 from ringkv.models.families.registry import FAMILIES, Read
 from ringkv.plan.shapes import configurations
@@ -57,6 +58,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "faults": partial(faults, rows),
         "clients": partial(clients, rows),
         "device": partial(device, rows),
+        "speculation": partial(speculation, rows),
         "scores": partial(accuracy.summary, means),
         "models": models,
         "pairs": pairs.table,

@@ -82,6 +82,15 @@ def test_nothing_is_built_after_warm_up_and_tokens_are_those_of_the_plain_calls(
 
 
 @pytest.mark.slow
+def test_compiled_steps_with_drafts_give_the_tokens_of_plain_calls(llama_dir: Path) -> None:
+    sizes = {"dtype": "bfloat16", "slots": 1}
+    compiled = build(tiny.config(llama_dir, graphs="compiled", speculate=3, **sizes))
+    requests = [tiny.request(list(range(3, 33)) * 4, f"r{n}", max_tokens=60, ignore_eos=True) for n in range(2)]
+    plain = build(tiny.config(llama_dir, **sizes))
+    assert serve(compiled, requests, set()) == serve(plain, requests, set())
+
+
+@pytest.mark.slow
 def test_each_kind_of_layer_has_graphs_of_its_own(tmp_path: Path) -> None:
     tiny.save(tmp_path, "Gemma3", **GEMMA3)
     plain, compiled = (build(tiny.config(tmp_path, graphs=graphs)) for graphs in ("off", "compiled"))

@@ -111,3 +111,12 @@ def test_kernels_get_the_numbers_of_each_token_as_arrays() -> None:
     out, _ = in_turn(attend, q, None, None, Rows(SLOT, ENTRY, LIVE))
     assert strides == [1] * 3 * TOKENS
     assert torch.equal(out, q)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_results_are_contiguous_as_compiled_graphs_expect(rows: int) -> None:
+    run = Run("plain", "every", torch.bfloat16, 64, 3)
+    numbers = Rows(SLOT[:rows], ENTRY[:rows], LIVE[:rows])
+    q, k, v = (x[: rows * TOKENS] for x in (run.q, run.k, run.v))
+    attended = decode_attend(q, k, v, run.slots, numbers, run.scale)
+    assert all(x.is_contiguous() for x in attended)

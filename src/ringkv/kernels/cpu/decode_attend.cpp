@@ -77,8 +77,8 @@ Results attend_run(const DecodeArguments& a) {
   const Step<T> step(of_heads);
   Stored stored(step, of_heads);
   AttendRun<T, Stored>(step, stored, {rows, heads, tokens, a.q.size(2), a.q.size(3)}).attend();
-  const auto by_token = [&](const at::Tensor& x) {
-    return x.squeeze(1).unflatten(0, {rows, heads, tokens}).transpose(1, 2).flatten(0, 1);
+  const auto by_token = [&](const at::Tensor& x) {  // compiled graphs rely on the layout
+    return x.squeeze(1).unflatten(0, {rows, heads, tokens}).transpose(1, 2).flatten(0, 1).contiguous();
   };
   return {by_token(std::get<0>(step.results)), by_token(std::get<1>(step.results))};
 }

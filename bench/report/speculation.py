@@ -1,0 +1,23 @@
+"""speculation: what drafts give by model, text and sampling, and what a step of several tokens costs."""
+
+from collections.abc import Sequence
+
+from bench.report.machine import MACHINES, MODELS, machine_table
+from bench.results import ResultRow, figures, newest
+
+
+def speculation(rows: Sequence[ResultRow]) -> str:
+    """Return a row for each text and sampling, of the newest run of each model and machine."""
+    sampled = [figure for figure in figures(rows, "speculation") if "sampling" in figure]
+    lines = [
+        (
+            MODELS[figure["model"]],
+            figure["text"],
+            figure["sampling"],
+            f"{figure['per_pass']:.2f}",
+            f"{figure['speedup']:.2f}x",
+            MACHINES[figure["machine"]],
+        )
+        for figure in newest(sampled, "machine", "model")
+    ]
+    return machine_table(("model", "text", "sampling", "tokens per pass", "throughput", "machine"), lines)
