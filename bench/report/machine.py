@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from bench.results import table
 
 COLUMN = "machine"
-MACHINES = {
-    "intel-amx_bf16": "Intel, AMX",
-    "amd-avx512_bf16": "AMD, AVX-512",
-    "intel-avx512_bf16": "Intel, AVX-512",
-    "amd-plain": "AMD, AVX2",
-}
+MACHINES = {"intel-amx_bf16": "Intel, AMX", "amd-avx512_bf16": "AMD, AVX-512", "intel-avx512_bf16": "Intel, AVX-512"}
+ALL_MACHINES = {**MACHINES, "amd-plain": "AMD, AVX2"}  # those without products of bfloat16 too
 MODELS = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B"}
 
 

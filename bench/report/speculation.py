@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.report.machine import MACHINES, MODELS, machine_table
+from bench.report.machine import ALL_MACHINES, MODELS, machine_table
 from bench.results import ResultRow, figures, newest
 
 
@@ -16,7 +16,7 @@ def speculation(rows: Sequence[ResultRow]) -> str:
             figure["sampling"],
             f"{figure['per_pass']:.2f}",
             f"{figure['speedup']:.2f}x",
-            MACHINES[figure["machine"]],
+            ALL_MACHINES[figure["machine"]],
         )
         for figure in newest(sampled, "machine", "model")
     ]
