@@ -78,7 +78,7 @@ def test_no_source_file_runs_text_as_code_or_as_a_command_line() -> None:
 def test_only_downloads_of_models_fetch_from_other_machines() -> None:
     sources = ROOT / "src" / "ringkv"
     found = {path for path in sources.rglob("*.py") if uses(path.read_text(encoding="utf-8"), FETCHES)}
-    assert found == {sources / "residency" / "download.py", sources / "residency" / "hub.py"}
+    assert found == {sources / "residency" / "download.py", sources / "residency" / "locate.py"}
 
 
 @pytest.mark.parametrize(

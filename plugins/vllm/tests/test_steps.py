@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("vllm")
+
 import torch
 from ringkv_vllm.backends.mixins import PlainBlocks
 from ringkv_vllm.builder import SnapStreamBuilder
