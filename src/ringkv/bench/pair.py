@@ -51,6 +51,11 @@ def plan_pair(
             f"context of {model.context:,}; lower them"
         )
     options = replace(options, prompt_tokens=options.prompt_tokens or workload.prompt_tokens)
+    if workload.prompt_tokens > (options.prompt_tokens or 0):
+        raise InvalidRequest(
+            f"--prompt-tokens {workload.prompt_tokens:,} is over --max-prompt {options.prompt_tokens:,}; "
+            "lower the first, or leave out the second"
+        )
     full = replace(options, kv_policy="full", kv_budget=None, kv_compression=None, output_tokens=workload.output_tokens)
     made = EnginePair(*(resolve(folder, model, chosen, memory, device) for chosen in (full, options)))
     place: Place = "host" if device is None else "device"  # where steps run

@@ -54,6 +54,11 @@ def test_json_has_the_figures(cli: Cli, model_dir: Path) -> None:
             2,
             "500 prompt and 50 output tokens are over the model's",
         ),
+        (
+            ("--prompt-tokens", "90", "--max-prompt", "80"),
+            2,
+            "--prompt-tokens 90 is over --max-prompt 80; lower the first",
+        ),
         (("--output-tokens", "1"), 2, "--output-tokens is 1; it must be at least 2"),
         (("--rounds", "0"), 2, "--rounds is 0; it must be at least 1"),
     ],
