@@ -245,7 +245,7 @@ def test_comments_before_the_first_token_count_the_prefilled_tokens_and_clients_
     slow: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EventStream, "EARLY", 0.0)
-    monkeypatch.setattr(EventStream, "PAUSE", 0.1)
+    monkeypatch.setattr(EventStream, "PAUSE", 0.01)
     body = {"prompt": "a" * 500, "max_tokens": 2}  # 63 chunks of 10 ms
     got = slow.post("completions", **body, stream=True).text
     counts = [int(done) for done in re.findall(r"^: prefill (\d+) of 500\n\n", got, re.MULTILINE)]
@@ -257,6 +257,12 @@ def test_comments_before_the_first_token_count_the_prefilled_tokens_and_clients_
     assert "".join(chunk.choices[0].text for chunk in chunks) == "bb"
     slow.wait_until_free()
     assert slow.engine.watched == [True, False] * 2
+
+
+def test_the_engine_is_not_watched_for_a_stream_that_needs_no_comment(slow: Served) -> None:
+    slow.engine.watched.clear()
+    assert "data: [DONE]" in slow.post("completions", prompt="ab", max_tokens=2, stream=True).text
+    assert slow.engine.watched == []
 
 
 def test_an_early_error_is_raised_before_the_headers() -> None:

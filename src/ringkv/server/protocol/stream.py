@@ -46,7 +46,7 @@ class EventStream(StreamingResponse):
 
     An error in the first `EARLY` seconds has its own HTTP status. Then the headers are sent, and a comment every
     `PAUSE` seconds until the first event, because clients and proxies end a silent connection. `waiting` is entered
-    meanwhile and makes these comments. A later error becomes an event. When the client disconnects, the generator of
+    with the first comment and makes them. A later error becomes an event. When the client disconnects, the generator of
     the events is closed.
     """
 
@@ -84,9 +84,8 @@ class EventStream(StreamingResponse):
                     first.result()
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 self._has_started = True
-                with self._waiting as comment:
-                    while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
-                        await _send(send, comment())
+                if not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
+                    await self._comment(first, send)
             finally:
                 first.cancel()
                 await asyncio.wait((first,))
@@ -98,6 +97,12 @@ class EventStream(StreamingResponse):
             except Exception as error:
                 return await self._send_error(scope, send, error)
             await _send(send, self._done, more=False)
+
+    async def _comment(self, first: asyncio.Future[bytes], send: Send) -> None:
+        with self._waiting as comment:
+            await _send(send, comment())
+            while not (await asyncio.wait((first,), timeout=self.PAUSE))[0]:
+                await _send(send, comment())
 
     async def _send_error(self, scope: Scope, send: Send, error: Exception) -> None:
         scope[STREAM_ERROR] = kind_of(error)
