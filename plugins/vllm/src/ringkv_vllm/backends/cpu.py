@@ -21,16 +21,6 @@ from ringkv_vllm.builder import SnapStreamBuilder
 DIGIT = 256  # numbers below it are exact in every dtype
 
 
-class SnapStreamCPUBackend(SnapStreamBackend, CPUAttentionBackend):
-    @staticmethod
-    def get_impl_cls() -> type["SnapStreamCPUImpl"]:
-        return SnapStreamCPUImpl
-
-    @staticmethod
-    def get_builder_cls() -> type["SnapStreamCPUBuilder"]:
-        return SnapStreamCPUBuilder
-
-
 class SnapStreamCPUBuilder(SnapStreamBuilder, CPUAttentionMetadataBuilder):
     """The metadata builder."""
 
@@ -40,6 +30,10 @@ class SnapStreamCPUImpl(SnapStreamImpl, CPUAttentionBackendImpl):
 
     def blocks(self, layer: Any, kv_cache: Tensor) -> "CPUBlocks":
         return CPUBlocks(kv_cache, layer, self)
+
+
+class SnapStreamCPUBackend(SnapStreamBackend, CPUAttentionBackend):
+    impl, builder = SnapStreamCPUImpl, SnapStreamCPUBuilder
 
 
 class CPUBlocks:

@@ -10,19 +10,13 @@ from ringkv_vllm.backends.mixins import SnapStreamBackend, SnapStreamImpl
 from ringkv_vllm.builder import SnapStreamBuilder
 
 
-class SnapStreamFlashBackend(SnapStreamBackend, FlashAttentionBackend):
-    @staticmethod
-    def get_impl_cls() -> type["SnapStreamFlashImpl"]:
-        return SnapStreamFlashImpl
-
-    @staticmethod
-    def get_builder_cls() -> type["SnapStreamFlashBuilder"]:
-        return SnapStreamFlashBuilder
-
-
 class SnapStreamFlashBuilder(SnapStreamBuilder, FlashAttentionMetadataBuilder):
     """The metadata builder."""
 
 
 class SnapStreamFlashImpl(SnapStreamImpl, FlashAttentionImpl):
     """The implementation."""
+
+
+class SnapStreamFlashBackend(SnapStreamBackend, FlashAttentionBackend):
+    impl, builder = SnapStreamFlashImpl, SnapStreamFlashBuilder

@@ -8,6 +8,7 @@ from vllm.config import get_current_vllm_config
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from ringkv_vllm import stats
+from ringkv_vllm.builder import SnapStreamBuilder
 from ringkv_vllm.compaction import compact
 from ringkv_vllm.refusals import check_classes, check_config, check_layer
 from ringkv_vllm.settings import Settings, read
@@ -25,10 +26,20 @@ class LayerBlocks(Protocol):
 
 
 class SnapStreamBackend:
-    """A backend whose layers keep a fixed number of entries."""
+    """A backend whose layers keep a fixed number of entries. impl, builder: its classes, which a subclass names."""
 
+    impl: type["SnapStreamImpl"]
+    builder: type[SnapStreamBuilder]
     settings: Settings | None = None
     """Of the process. The spec of a layer is made after its attention, which has read them."""
+
+    @classmethod
+    def get_impl_cls(cls) -> type["SnapStreamImpl"]:
+        return cls.impl
+
+    @classmethod
+    def get_builder_cls(cls) -> type[SnapStreamBuilder]:
+        return cls.builder
 
     @classmethod
     def customize_spec(cls, spec: Any) -> Any:

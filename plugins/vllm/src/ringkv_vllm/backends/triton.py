@@ -10,19 +10,13 @@ from ringkv_vllm.backends.mixins import SnapStreamBackend, SnapStreamImpl
 from ringkv_vllm.builder import SnapStreamBuilder
 
 
-class SnapStreamTritonBackend(SnapStreamBackend, TritonAttentionBackend):
-    @staticmethod
-    def get_impl_cls() -> type["SnapStreamTritonImpl"]:
-        return SnapStreamTritonImpl
-
-    @staticmethod
-    def get_builder_cls() -> type["SnapStreamTritonBuilder"]:
-        return SnapStreamTritonBuilder
-
-
 class SnapStreamTritonBuilder(SnapStreamBuilder, TritonAttentionMetadataBuilder):
     """The metadata builder."""
 
 
 class SnapStreamTritonImpl(SnapStreamImpl, TritonAttentionImpl):
     """The implementation."""
+
+
+class SnapStreamTritonBackend(SnapStreamBackend, TritonAttentionBackend):
+    impl, builder = SnapStreamTritonImpl, SnapStreamTritonBuilder
