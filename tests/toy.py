@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk, Run, Sampled
+from ringkv.base.engine import Cached, Drafted, Limits, Packet, PrefillChunk, Run, Sampled
 from ringkv.base.errors import BudgetTooSmall, DoesNotFit, EmptyPrompt, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layout, Layouts
@@ -188,16 +188,17 @@ class ToyEngine:
         self.allowed = dict(allowed or {})
         return ToyStep([tuple(self._run(slot, (forced or {}).get(slot))) for slot in range(self.limits.slots)])
 
-    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+    def forward(self, drafts: Drafted | None = None) -> Mapping[int, int]:
         assert self.sampled, "there is nothing to feed"
         time.sleep(self.seconds)
         self.log.append("forward")
         for slot, token in self.sampled.items():
             self.slots[slot].tokens.append(token)
         self.sampled.clear()
-        assert all(0 < len(tokens) <= self.limits.drafts for tokens in (drafts or {}).values())
-        self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items()}
+        self.drafts = {slot: list(tokens) for slot, tokens in (drafts or {}).items() if not isinstance(tokens, int)}
+        assert all(0 < len(tokens) <= self.limits.drafts for tokens in self.drafts.values())
         self.drafted += sum(map(len, self.drafts.values()))
+        return {slot: len(tokens) for slot, tokens in self.drafts.items()}
 
     def recalled(self, slot: int) -> int | None:
         return None

@@ -12,6 +12,7 @@ from ringkv import LLM, KVChoice, SamplingParams
 from ringkv.residency.catalogue import catalogue
 from ringkv.residency.convert import is_converted
 from ringkv.residency.locate import catalogue_directory
+from ringkv.text.chat_template import ChatTemplate
 
 PAGE = Path(__file__).resolve().parents[2] / "web" / "src" / "chat"
 
@@ -38,4 +39,6 @@ def test_a_model_that_is_here_finds_the_fact_of_the_example(name: str) -> None:
     folder = catalogue_directory(catalogue()[name])
     if not is_converted(folder):
         pytest.skip(f"{name} is not in the cache folder; ringkv pull {name} fetches it")
+    if not ChatTemplate.find(folder):
+        pytest.skip(f"{name} is a base model, and the page asks in a conversation")
     check(folder)

@@ -1,9 +1,10 @@
 """Drafts are fed if they pay: requests whose drafts are wrong are not slower for them. The clock is a fake one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 
+from ringkv.base.engine import Drafted
 from ringkv.base.events import Finished
 from ringkv.base.request import Request
 from ringkv.base.sampling import SamplingParams
@@ -19,9 +20,9 @@ class Timed(toy.ToyEngine):
 
     now = 0.0
 
-    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
-        super().forward(drafts)
+    def forward(self, drafts: Drafted | None = None) -> Mapping[int, int]:
         self.now += DRAFTED if drafts else PLAIN
+        return super().forward(drafts)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, guess: str, drafts: int = 3, requests: int = 1) -> tuple[float, Timed]:

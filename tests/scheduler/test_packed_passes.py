@@ -1,7 +1,7 @@
 """A scheduler of an engine whose passes take several prompts and the slots; and prompts that share a prefill."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -49,9 +49,9 @@ class Timed(toy.ToyEngine):
         self.clock += 0.05
         super().insert(lane, slot, request)
 
-    def forward(self, drafts: Any = None) -> None:
+    def forward(self, drafts: Any = None) -> Mapping[int, int]:
         self.clock += 0.0 if self.passes and self.sampled is None else 0.01 * len(self.slots)
-        super().forward(drafts)
+        return super().forward(drafts)
 
 
 def prompt(name: str, tokens: Sequence[int], max_tokens: int = 5, **others: Any) -> Request:
@@ -155,11 +155,11 @@ class Reviewing(Timed):
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         return tuple(one._replace(review=20) for one in super().compress(lane, choice))
 
-    def forward(self, drafts: Any = None) -> None:
+    def forward(self, drafts: Any = None) -> Mapping[int, int]:
         for slot in self.slots.values():
             layout = toy.layout(len(slot.request.tokens), self.default_kv, self.limits.capacity)._replace(review=20)
             self.clock += 0.4 * layout.is_due(len(slot.tokens))
-        super().forward(drafts)
+        return super().forward(drafts)
 
 
 def test_prompts_leave_time_for_reviews() -> None:
@@ -178,13 +178,13 @@ class ReviewingInTurns(Timed):
     def compress(self, lane: int, choice: KVChoice) -> Layouts:
         return tuple(one._replace(review=20, layers=16, steps=8) for one in super().compress(lane, choice))
 
-    def forward(self, drafts: Any = None) -> None:
+    def forward(self, drafts: Any = None) -> Mapping[int, int]:
         for slot in self.slots.values():
             prompt = len(slot.request.tokens)
             fed, ring = len(slot.tokens) - prompt, toy.layout(prompt, self.default_kv, self.limits.capacity).ring
             before = (ring - fed) % 20  # tokens before it is due
             self.clock += 0.1 * (before < 8 and fed > 0) + 0.02 * (before == 0 and fed > 0)
-        super().forward(drafts)
+        return super().forward(drafts)
 
 
 def test_prompts_leave_time_for_the_turns_of_layers_and_no_step_waits_for_a_whole_review() -> None:

@@ -41,9 +41,9 @@ class Recorder(toy.ToyEngine):
         self.calls += "s"
         return super().sample(forced, allowed)
 
-    def forward(self, drafts=None) -> None:  # type: ignore[no-untyped-def]
+    def forward(self, drafts=None):  # type: ignore[no-untyped-def]
         self.calls += "f"
-        super().forward(drafts)
+        return super().forward(drafts)
 
 
 def request(name: str, tokens: tuple[int, ...] = PROMPT, max_tokens: int = 5, kv: KVChoice | None = None) -> Request:

@@ -32,9 +32,9 @@ class Timed(toy.ToyEngine):
         self.clock += 0.0625
         return super().sample(forced, allowed)
 
-    def forward(self, drafts=None) -> None:  # type: ignore[no-untyped-def]
+    def forward(self, drafts=None):  # type: ignore[no-untyped-def]
         self.clock += 0.125
-        super().forward(drafts)
+        return super().forward(drafts)
 
 
 def request(name: str, prompt: int = 8, max_tokens: int = 3, salt: str = "") -> Request:

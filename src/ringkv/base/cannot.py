@@ -13,6 +13,7 @@ Feature = str  # a key of `INSTEAD`
 Wanted = Mapping[Feature, str]
 """Features, each with what asked for it: a setting's name and value, such as "kv_format int8", or a model's caches."""
 INSTEAD: Mapping[Feature, str] = {
+    "draft model": "speculate N",
     "drafts": "speculate 0",
     "continue": "kv_turns reread",
     "ragged heads": "kv_heads equal",
@@ -64,6 +65,8 @@ CANNOT: Mapping[frozenset[Feature], Cannot] = dict(
         _missing("drafts", "zipcache", because="a chunk cannot give tokens back"),
         _missing("drafts", "tier in host memory", because="a place on the GPU cannot give its page back"),
         _missing("drafts", "shared caches", because="layers that share a cache cannot give tokens back"),
+        _missing("draft model", "ranks", because="the ranks would have to agree on what it guesses"),
+        _missing("draft model", "handoff", because="a request that moves has no text for the draft model"),
         _missing("continue", "zipcache", because="its chunks would be encoded again"),
         _missing("continue", "reviews", because="what reviews have noted is not stored"),
         _missing("continue", "workspace", because="an earlier turn's entries are not compacted"),

@@ -60,7 +60,8 @@ class EngineConfig(Shapes):
     slot_format: SlotFormat = PLAIN_SLOTS  # of slots and conversations; staging and stored prompts use `dtype`
     kv_tier: Path | None = None  # directory of files that hold the entries in pages; None: memory
     head_shares: HeadShares = ()  # of kv_heads profile; () if there is no profile of the model's heads
-    speculate: int = 0  # drafted tokens per step, found by prompt lookup; 0 disables drafts
+    speculate: int = 0  # drafted tokens per step; 0 disables drafts
+    drafter: "EngineConfig | None" = None  # of the draft model that makes these drafts; None: prompt lookup
     store_bytes: int = 0  # host memory of the prefix store; 0 disables it
     staged_tokens: int = 0  # of all lanes together; 0: each lane has room for its workspace
     rank: Rank = ONE_RANK  # which part of the model the engine holds

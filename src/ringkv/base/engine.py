@@ -55,6 +55,7 @@ class Limits(Shapes):
     rank_bytes: tuple[RankBytes, ...] = ()  # of each rank; empty if there is one
     heads: tuple[int, ...] = ()  # key-value heads of each layer's cache, on the first rank
     policies: tuple[str, ...] = ()  # those that a request may choose
+    has_draft_model: bool = False  # whether the engine makes drafts itself
     answers_in_lanes: bool = False  # whether a prompt of which all is kept may stay in its lane; see `stays`
     slot_ranks: int = 1  # ranks that divide the slots: slot s is on rank s % slot_ranks; 1: each has all slots
 
@@ -159,6 +160,10 @@ Run = Sequence[Sampled]
 """One slot's tokens of one step, in order: its accepted drafts, then one more token."""
 
 
+Drafted = Mapping[int, Sequence[int] | int]
+"""By slot, guesses of the tokens that follow, or how many of them the engine's draft model is to make."""
+
+
 class StepTokens(Protocol):
     def read(self) -> Sequence[Run]:
         """Return one run per slot; a free slot's is garbage. Waits for this step only."""
@@ -235,12 +240,13 @@ class Engine(Protocol):
         """
         ...
 
-    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
-        """Feed each slot the token that was sampled last, and leave its next logits.
+    def forward(self, drafts: Drafted | None = None) -> Mapping[int, int]:
+        """Feed each slot the token that was sampled last, and leave its next logits. Returns the drafts fed, by slot.
 
         drafts: by slot, guesses of the tokens that follow, 1 to `Limits.drafts` of them and fewer than its ring has
         entries; of a slot with reviews at most `Layout.until_scored`. They run in the same pass. They change how many
         tokens `sample` returns, never which. Only for requests whose sampling takes drafts. An engine may ignore them.
+        An int asks the engine's draft model for as many; 0 of them are fed while it is prefilled.
         """
         ...
 

@@ -9,6 +9,7 @@ from ringkv.base.kv import KEEP_EVERY_TOKEN, KVChoice
 
 Asks = Iterable[tuple[bool, Feature, str]]
 """Whether a feature is wanted, its name, and what asks for it."""
+DRAFT_MODEL = "speculative_config with a draft model"
 HANDOFF: Wanted = {"handoff": "prefill apart from decode"}
 
 
@@ -81,6 +82,7 @@ class Start(NamedTuple):
     ranks: int = 1
     device: str = "cpu"
     tier: str | None = None
+    draft_model: str = ""
 
 
 def of_engine(model: Caches, slots: SlotFormat, choice: KVChoice, start: Start) -> Wanted:
@@ -89,6 +91,7 @@ def of_engine(model: Caches, slots: SlotFormat, choice: KVChoice, start: Start) 
     started = _true(
         (
             (start.drafts > 0, "drafts", f"speculate {start.drafts}"),
+            (bool(start.draft_model), "draft model", DRAFT_MODEL),
             (start.ranks > 1, "ranks", f"tensor_parallel {start.ranks}"),
             (is_cuda, "cuda", f"device {start.device}"),
             (is_cuda and start.tier == IN_HOST_MEMORY, "tier in host memory", f"kv_tier {start.tier}"),

@@ -21,7 +21,9 @@ HINTS: Mapping[str, str] = {
     "--max-step MS bounds the time of a pass, and so its tokens": (
         "--max-num-batched-tokens --enable-chunked-prefill --batch-size -b --ubatch-size -ub"
     ),
-    "--speculate N drafts by prompt lookup, without a model": "--speculative-config --num-speculative-tokens",
+    "--speculative-config JSON has the draft model; --speculate N drafts without one": (
+        "--num-speculative-tokens --model-draft -md --spec-draft-model"
+    ),
     "--graphs off runs without graphs": "--enforce-eager",
     "--device cuda:0 puts all layers on a GPU": "--n-gpu-layers --gpu-layers -ngl",
     "--threads N is the number of compute threads": "-t",

@@ -87,6 +87,7 @@ _RANKS = (
     *("tensor_parallel", "expert_parallel", "attention_parallel", "max_step"),
     *("nnodes", "node_rank", "master_addr", "master_port"),
 )
+_DRAFTS = ("speculate", "speculative_config")
 _COMPUTE = ("dtype", "weights", "activations", "device", "threads")
 _COMMON = (*_BUDGET, "prompt_tokens", "slots", "weights", "device")
 _FLAGS = {"prompt_tokens": "--max-prompt", "output_tokens": "--max-output"}
@@ -131,6 +132,11 @@ _HELPS = {
         "Draft N tokens ahead by prompt lookup; 0 by default. 3 suits code editing and extraction. "
         "The output is the same.",
     ),
+    "speculative_config": (
+        "JSON",
+        'Draft with a smaller model of the same family: {"model": "qwen2.5-coder-0.5b", "num_speculative_tokens": 3}. '
+        "The output is the same.",
+    ),
     "slots": ("N", "Concurrent requests; 1 by default, 8 for serve, bench and eval."),
     "dtype": ("TYPE", "dtype of weights and cache: bfloat16 (default), float16 or float32."),
     "weights": ("BITS", "Weight precision: bf16 (default, but int4 for qwen2.5-coder-1.5b), int8 or int4."),
@@ -169,10 +175,10 @@ ConversationOptions = Annotated[Options, _without(*_RANKS)]
 """Of an engine for conversations."""
 EngineOptions = Annotated[Options, _without(*_RANKS, *_TURNS)]
 """Of an engine."""
-StudyOptions = Annotated[Options, _without(*_RANKS, *_TURNS, *_BUDGET, "prompt_tokens", "output_tokens", "speculate")]
+StudyOptions = Annotated[Options, _without(*_RANKS, *_TURNS, *_BUDGET, "prompt_tokens", "output_tokens", *_DRAFTS)]
 """Of a command that sets policies, budgets and the longest prompt itself."""
 ComparisonOptions = Annotated[
-    Options, _without(*_RANKS, *_TURNS, *_BUDGET, "slots", "output_tokens", "speculate", "prefill_workspace")
+    Options, _without(*_RANKS, *_TURNS, *_BUDGET, "slots", "output_tokens", *_DRAFTS, "prefill_workspace")
 ]
 """Of an engine with one slot that holds a whole prompt, for a command that sets policies and budgets itself."""
 ComputeOptions = Annotated[Options, Flags((name, _ALL[name]) for name in _COMPUTE)]

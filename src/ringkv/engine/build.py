@@ -56,7 +56,8 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
     device, dtype = _device(config.device), getattr(torch, config.dtype)
     model = load_config(config.model_dir).of_rank(config.rank, config.exchange, config.attention_parallel)
     model = model.with_slots(config.slot_format)
-    start = Start(config.speculate, config.rank.count, config.device)
+    drafter = str(config.drafter.model_dir) if config.drafter else ""
+    start = Start(config.speculate, config.rank.count, config.device, draft_model=drafter)
     refuse(of_engine(model, config.slot_format, config.kv, start))
     check_sizes(model, config.slot_format, config.device)
     check_request(model.groups, config.kv)
@@ -73,6 +74,8 @@ def build(config: EngineConfig, tell: Progress = silent, find_words: FindWords =
         )
     backend = _backend(config, tell, programs.count(sizes, len(set(model.variants)), device))
     engine = assemble(config, model, weights, backend, find_words)
+    if config.drafter:
+        engine.draft_with(build(config.drafter, tell))
     if isinstance(backend, Background):
         backend.start()
     elif isinstance(backend, AheadOfTime):

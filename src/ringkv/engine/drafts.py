@@ -66,6 +66,26 @@ class Drafts:
         self._run(size)
         return True
 
+    @property
+    def fits(self) -> bool:
+        """Whether a step with all running slots may have drafts."""
+        return self.limit > 0 and self._batch.programs.drafts.sizes.fit(self._batch.needed) is not None
+
+    def replay(self, texts: Mapping[int, Sequence[int]]) -> None:
+        """Feed 1 to 1 + N known tokens of each slot in one step: drafts that are all kept. Only if a step `fits`."""
+        batch = self._batch
+        for slot, (token, *_) in texts.items():
+            batch.tokens[slot] = token
+        if not self.forward({slot: tokens[1:] for slot, tokens in texts.items()}):
+            raise AssertionError("no step has so many rows")
+        count = (self._tokens != NONE).sum(1)
+        last = self._logits[torch.arange(len(count), device=count.device), (count - 1).clamp(min=0)]
+        batch.logits.copy_(torch.where(count[:, None] > 0, last, batch.logits))
+        for rings in batch.rings:
+            rings.advance(count.int())
+        self._tokens.fill_(NONE)
+        self._open = {}
+
     def _copies(self, size: int) -> list[tuple[Tensor, Planes]]:
         """Return what the drafts of the next step will overwrite."""
         share, rows = self._batch.share, self._batch.rows[:size]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringkv.base.compacted import check_compacted
 from ringkv.base.config import EngineConfig
-from ringkv.base.engine import Cached, Limits, Packet, PrefillChunk
+from ringkv.base.engine import Cached, Drafted, Limits, Packet, PrefillChunk
 from ringkv.base.errors import BadToken, EmptyPrompt, InvalidRequest, PromptTooLong
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -20,6 +20,7 @@ from ringkv.base.selectors import SELECTORS, is_built_in
 from ringkv.cache.layouts import layouts
 from ringkv.cache.steps import finished
 from ringkv.engine.batch import Batch
+from ringkv.engine.draft_model import DraftModel
 from ringkv.engine.drafts import Drafts
 from ringkv.engine.lane_answers import LaneAnswers
 from ringkv.engine.lanes import Lanes
@@ -42,6 +43,7 @@ class LocalEngine:
         self._answers = LaneAnswers(batch)
         self.default_kv, self.weight_bytes = config.kv, passes.programs.weights.bytes
         self.prompt_logits = lanes.prompt_logits
+        self._draft_model: DraftModel | None = None
         self._checked: tuple[int, ...] = ()  # the prompt admitted last
         self._filled: tuple[int, KVChoice, int] | None = None  # a lane whose prompt `select` has put in a slot
 
@@ -71,7 +73,12 @@ class LocalEngine:
             heads=tuple(self.lanes.groups[place.group].spec.key.heads for place in self.model.places),
             policies=tuple(policies_of_requests(self.lanes.groups, config.kv)),
             answers_in_lanes=config.answers_in_lanes,
+            has_draft_model=config.drafter is not None,
         )
+
+    def draft_with(self, other: "LocalEngine") -> None:
+        """Let another engine with as many slots guess tokens ahead, as `EngineConfig.drafter` says."""
+        self._draft_model = DraftModel(other, other.batch, other._drafts, self.batch)
 
     @property
     def builds(self) -> int:
@@ -137,6 +144,8 @@ class LocalEngine:
     def prefill(self, work: Sequence[PrefillChunk], feed: bool = False) -> list[tuple[TokenLogprob, ...]]:
         assert self._programs.packs or len(work) == 1, "passes of this engine take one prompt"
         assert self._programs.rides or not feed, "passes of this engine take no slots"
+        if feed and self._draft_model:
+            self._draft_model.feed()
         if feed:
             self._reviews.run()
         answers = self._answers.pieces() if feed else []
@@ -211,6 +220,8 @@ class LocalEngine:
         self._filled, selection = None, finished(self.lanes.select(lane, choice))
         self.batch.place(slot, selection.layouts, self.lanes.logits(lane), request)
         self._reviews.enter(slot, choice, selection.layouts)
+        if self._draft_model:
+            self._draft_model.enter(slot, request)
         if choice.turns == "continue":
             self._turns.known[slot] = self.lanes.known(lane, selection, request.trace)
 
@@ -238,20 +249,36 @@ class LocalEngine:
         step = self.batch.sample(forced or {}, allowed or {})
         if not (more := self._drafts.settle()):
             return step
+        if self._draft_model:
+            self._draft_model.settle(more[1].tolist())
         self._reviews.count(more[1])
         return replace(step, more=more)
 
     @torch.inference_mode()
-    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
+    def forward(self, drafts: Drafted | None = None) -> Mapping[int, int]:
         if self._answers and self._programs.rides:
             self.prefill([], feed=True)
-            return
+            return {}
         self._reviews.run()
-        if not self._drafts.forward(drafts or {}):
+        fed = self._guessed(drafts or {})
+        runs = self._drafts.forward({slot: tokens for slot, tokens in fed.items() if tokens})
+        if not runs:
             self.batch.forward()
+        if self._draft_model and not runs:
+            self._draft_model.settle([0] * self.config.slots)
         if self._answers:
             hidden = [self._passes.run([piece])[:1] for piece in self._answers.pieces()]
             self._answers.finish(self._logits(hidden))
+        return {slot: len(tokens) * runs for slot, tokens in fed.items()}
+
+    def _guessed(self, drafts: Drafted) -> dict[int, Sequence[int]]:
+        """Return the drafts of a step. The draft model guesses those of which the number alone is given."""
+        given = {slot: tokens for slot, tokens in drafts.items() if not isinstance(tokens, int)}
+        if not self._draft_model:
+            return given
+        self._draft_model.feed()
+        rooms = {slot: count for slot, count in drafts.items() if isinstance(count, int)}
+        return given | self._draft_model.propose(rooms)
 
     @torch.inference_mode()
     def recalled(self, slot: int) -> int | None:
@@ -271,6 +298,8 @@ class LocalEngine:
         self._reviews.leave(slot)
         self._turns.known.pop(slot, None)
         self._answers.release(slot)
+        if self._draft_model:
+            self._draft_model.leave(slot)
         self.batch.release(slot)
 
     def _stays(self, lane: int, choice: KVChoice) -> bool:

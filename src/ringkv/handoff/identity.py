@@ -9,7 +9,7 @@ from ringkv.base.cannot import refuse
 from ringkv.base.config import EngineConfig
 from ringkv.base.selectors import parameters
 from ringkv.base.version import VERSION
-from ringkv.base.wanted import HANDOFF, of_slots
+from ringkv.base.wanted import DRAFT_MODEL, HANDOFF, of_slots
 from ringkv.models.config import load_config
 from ringkv.wire.handshake import Hello
 
@@ -27,7 +27,8 @@ class Identity:
     @classmethod
     def of(cls, config: EngineConfig) -> "Identity":
         """Raise InvalidRequest if slots in the configuration's format cannot leave for another process."""
-        refuse({**of_slots(config.slot_format), **HANDOFF})
+        drafter = {"draft model": DRAFT_MODEL} if config.drafter else {}
+        refuse({**of_slots(config.slot_format), **HANDOFF, **drafter})
         return cls(fingerprint(config), settings(config))
 
     def refusal(self, decode: "Identity | Hello") -> str:

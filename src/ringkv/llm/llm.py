@@ -38,7 +38,7 @@ from ringkv.plan.options import Options
 from ringkv.plan.resolve import resolve
 from ringkv.plan.units import show_bytes
 from ringkv.residency.catalogue import with_usual_weights
-from ringkv.residency.locate import locate
+from ringkv.residency.locate import locate, located_drafts
 from ringkv.scheduler.loop import Loop
 from ringkv.text.answers.answer_stream import AnswerStream
 from ringkv.text.chat_template import ChatMessage, ChatTemplate
@@ -91,7 +91,8 @@ class LLM:
         check_options(options)
         self.model = str(model)
         with nullcontext(on_progress) if on_progress else show_progress() as report:
-            folder = locate(str(model), report)
+            with_drafts = located_drafts(options)
+            folder, options = locate(str(model), report), with_drafts(report)
             self.config: EngineConfig = resolve(
                 folder, load_config(folder), options, available_bytes(), free_bytes(options.device)
             )

@@ -12,6 +12,7 @@ from ringkv.plan.checks import at_least, attention_parallel
 from ringkv.plan.complete import complete
 from ringkv.plan.head_profile import read
 from ringkv.plan.options import Options
+from ringkv.plan.speculation import Speculation
 
 CONTEXT = 1 << 30  # tokens; longer than any model's
 NOWHERE = Path(os.devnull)  # a folder without files
@@ -26,7 +27,8 @@ def check_options(options: Options) -> None:
     at_least(1, "prefill_workspace", options.prefill_workspace, 1)
     attention_parallel(options.attention_parallel, False, 1)
     ranks = at_least(1, "tensor_parallel", options.tensor_parallel, 1)
-    plain = replace(options, prefill_workspace=None, attention_parallel=None)
+    drafts = Speculation.of(options).tokens  # the draft model is not located yet
+    plain = replace(options, prefill_workspace=None, attention_parallel=None, speculate=drafts, speculative_config=None)
     if options.prefill_workspace is not None:
         plain = plain.filled(prompt_tokens=CONTEXT)  # the default is then the model's context
     if ranks > 1:

@@ -20,11 +20,11 @@ from ringkv.plan.head_profile import head_shares
 from ringkv.plan.options import AUTO, Options
 from ringkv.plan.prefill_workspace import DEFAULT_CHUNK, DEFAULT_CHUNK_ON_GPU, in_chunks, prefill_workspace
 from ringkv.plan.slot_format import IN_MEMORY, slot_format, with_residents
+from ringkv.plan.speculation import Speculation, draft_config
 from ringkv.plan.units import parse_bytes
 
 DEFAULT_PROMPT = 32768
 USUAL_STORE = 10**9
-MOST_DRAFTS = 7
 Requested = Literal["auto"] | Activations
 QUANTISED: tuple[Weights, ...] = ("int8", "int4")
 WITH_ACTIVATIONS: Mapping[str, tuple[Weights, ...]] = {
@@ -51,8 +51,10 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
     longest = at_least(1, "lanes", options.lanes, 1)
     workspace = prefill_workspace(options.prefill_workspace, config.groups, kv, prompt_tokens, chunk)
     staged = workspace or prompt_tokens
-    drafts = at_least(0, "speculate", options.speculate, 0, MOST_DRAFTS)
-    stored = slot_format(config, options, kv, Start(drafts, rank.count, device, options.kv_tier))
+    speculation = Speculation.of(options)
+    drafts = speculation.tokens
+    start = Start(drafts, rank.count, device, options.kv_tier, speculation.model)
+    stored = slot_format(config, options, kv, start)
     page = stored.pages.size if stored.pages else 0
     capacity = paged_entries(options, prompt_tokens, config.context, page) if page else kv.budget
     kv = replace(kv, budget=min(kv.budget, capacity))
@@ -83,10 +85,22 @@ def complete(model_dir: Path, config: ModelConfig, options: Options) -> EngineCo
         cache_dir=cache_dir(),
         store_bytes=parse_bytes(store, "prefix_store"),
         speculate=drafts,
+        drafter=_drafter(speculation, config, options, slots),
         slot_format=stored,
         kv_tier=_tier(options) if page else None,
         head_shares=head_shares(model_dir, config, options, kv),
     )
+
+
+def _drafter(speculation: Speculation, config: ModelConfig, options: Options, slots: int) -> EngineConfig | None:
+    """Return the configuration of the draft model's engine; its weights have four bits where they can."""
+    if not speculation.model:
+        return None
+    folder, model = draft_config(speculation, config)
+    wanted = speculation.options(options, slots, speculation.tokens)
+    if is_quantisable(_dtype(options, _device(options.device)), _device(options.device)):
+        wanted = wanted.filled(weights="int4")
+    return complete(folder, model, wanted)
 
 
 def _ranks(config: ModelConfig, options: Options) -> tuple[Rank, Nodes]:

@@ -7,7 +7,7 @@ from typing import Literal
 from ringkv.base.config import EngineConfig
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.kv import BLOCK
-from ringkv.models.config import ModelConfig
+from ringkv.models.config import ModelConfig, load_config
 from ringkv.plan.footprint import (
     Footprint,
     StagedPrompts,
@@ -50,6 +50,8 @@ def engine_footprint(config: ModelConfig, engine: EngineConfig) -> Footprint:
         slot_ranks=engine.slot_ranks,
         host=host_bytes(slots, engine.capacity, engine.dtype),
     )
+    if engine.drafter:
+        need += engine_footprint(load_config(engine.drafter.model_dir), engine.drafter)
     return need.times(len(engine.nodes.local(engine.rank.count)))
 
 

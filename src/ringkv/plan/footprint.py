@@ -206,6 +206,11 @@ class Footprint:
         sizes = (field.name for field in fields(self) if field.name != "slot_ranks")
         return replace(self, **{name: ranks * getattr(self, name) for name in sizes})
 
+    def __add__(self, other: "Footprint") -> "Footprint":
+        """Return the bytes of two engines in one process."""
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return replace(self, **sums | {"reserve": self.reserve, "slot_ranks": self.slot_ranks})
+
     @property
     def fixed(self) -> int:
         return self.weights + self.staging + self.reserve + self.store

@@ -1,5 +1,6 @@
 """Options: what a user may set when an engine is built. `resolve` fills in None."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +23,8 @@ class Options:
     Default: prompt_tokens.
     output_tokens: longest output under policy full, which evicts nothing.
     prefix_store: host memory of the prefix store, "1GB" or 10**9 bytes. "auto" is 1 GB if that fits. Default: 0.
-    speculate: draft tokens per step, taken from repetition in the request's text. Default: 0.
+    speculate: draft tokens per step, taken from repetition in the request's text. Default: 0. speculative_config: where
+    else drafts come from, see `plan.speculation`.
     graphs: "auto" compiles static graphs if that is possible, "background" does so while the engine runs eagerly.
     lanes: longest prompts that staging holds at once. activations: rows of products with int8 and int4 weights; "auto"
     is int8 if the CPU multiplies it faster; "int4" is for int4 weights, and multiplied as int8.
@@ -66,6 +68,7 @@ class Options:
     graphs: Literal["auto", "compiled", "background", "off"] | None = None
     threads: int | None = None
     speculate: int | None = None
+    speculative_config: str | Mapping[str, Any] | None = None
     max_step: int | None = None
     tensor_parallel: int | None = None
     expert_parallel: bool | None = None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringkv.base.engine import Cached, Engine, Packet, PrefillChunk, RankBytes, StepTokens
+from ringkv.base.engine import Cached, Drafted, Engine, Packet, PrefillChunk, RankBytes, StepTokens
 from ringkv.base.errors import InvalidRequest
 from ringkv.base.events import TokenLogprob
 from ringkv.base.kv import KVChoice, Layouts
@@ -85,9 +85,10 @@ class RankedEngine:
         with self._everywhere(messages.Sample(forced or {}, allowed or {})):
             return self._engine.sample(forced, allowed)
 
-    def forward(self, drafts: Mapping[int, Sequence[int]] | None = None) -> None:
-        with self._everywhere(messages.Forward({slot: tuple(tokens) for slot, tokens in (drafts or {}).items()})):
-            self._engine.forward(drafts)
+    def forward(self, drafts: Drafted | None = None) -> Mapping[int, int]:
+        given = {slot: tuple(tokens) for slot, tokens in (drafts or {}).items() if not isinstance(tokens, int)}
+        with self._everywhere(messages.Forward(given)):
+            return self._engine.forward(given)
 
     def leave(self, slot: int, tokens: tuple[int, ...]) -> None:
         with self._everywhere(messages.Leave(slot, tokens)):

@@ -11,7 +11,9 @@ from pathlib import Path
 from ringkv.base.errors import PullFailed, UnknownModel
 from ringkv.base.progress import Progress, silent
 from ringkv.models.config import load_config
+from ringkv.plan.options import Options
 from ringkv.plan.shapes import hub_id, plain_name
+from ringkv.plan.speculation import Speculation, with_model
 from ringkv.residency.catalogue import CatalogueModel, catalogue, nearest
 from ringkv.residency.convert import convert, converted_path, file_key, is_converted
 from ringkv.residency.pull import pull
@@ -43,6 +45,14 @@ def located(model: str) -> Callable[[Progress], Path]:
     if is_hub_id(model) and path.suffix != ".gguf":
         return partial(from_hub, model)
     raise UnknownModel(_unknown(model))
+
+
+def located_drafts(options: Options) -> Callable[[Progress], Options]:
+    """Return what downloads or converts the draft model, and returns the options with its directory."""
+    if not (model := Speculation.of(options).model):
+        return lambda _: options
+    download = located(model)
+    return lambda progress: with_model(options, download(progress))
 
 
 def _of_catalogue(model: CatalogueModel, progress: Progress) -> Path:

@@ -1,9 +1,9 @@
 """Actions that a scheduler returns to its loop, and their outcome."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ringkv.base.engine import PrefillChunk
+from ringkv.base.engine import Drafted, PrefillChunk
 from ringkv.base.events import Event
 from ringkv.base.request import Request
 
@@ -50,9 +50,9 @@ class Decode(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Feed the tokens sampled last. `drafts`: by slot, guesses of the tokens that follow."""
+    """Feed the tokens sampled last. `drafts`: see `Engine.forward`. Report its end: `fed`."""
 
-    drafts: Mapping[int, Sequence[int]]
+    drafts: Drafted
 
 
 class Idle(NamedTuple):

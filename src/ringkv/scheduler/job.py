@@ -156,7 +156,7 @@ class Job:
     accepted: int = 0  # drafts that were sampled
     open_drafts: int = 0  # drafts that are fed and not sampled after
     hit_rate: float = 1.0  # share of its last drafts that were sampled
-    lookup: PromptLookup | None = None  # of its tokens, if it may have drafts
+    lookup: PromptLookup | None = None  # of its tokens, if it may have drafts and the engine does not make them
 
     @property
     def layout(self) -> Layout | None:
@@ -198,20 +198,26 @@ class Job:
     def run(self, layouts: Layouts) -> None:
         """Start to run with its prompt in a slot of these layouts."""
         self.layouts = layouts
-        if self.limits.drafts and not self.stays and self.request.sampling.takes_drafts:
+        if self._may_draft and not self.limits.has_draft_model:
             self.lookup = PromptLookup(self.request.tokens)
 
-    def draft(self, limit: int) -> list[int]:
-        """Return guesses of the tokens after the next token, which is sampled in any case.
+    @property
+    def _may_draft(self) -> bool:
+        return self.limits.drafts > 0 and not self.stays and self.request.sampling.takes_drafts
+
+    def draft(self, limit: int) -> list[int] | int:
+        """Return guesses of the tokens after the next token, which is sampled in any case; or how many there may be.
 
         No draft can end the request or replace a forced token. Each has an entry of its own in every ring, and no layer
         is scored by a review before the last of them is fed.
         """
-        if self.lookup is None or self.sampled < len(self.request.forced):
-            return []
+        if not self._may_draft or self.sampled < len(self.request.forced):
+            return 0
         rooms = (layout.until_scored(self.seen) if layout.review else layout.ring - 1 for layout in self.layouts)
-        limit = min(limit, self.left_to_sample - 1, *rooms)
-        tokens = self.lookup.draft(limit) if limit > 0 else []
+        limit = max(0, min(limit, self.left_to_sample - 1, *rooms))
+        if self.lookup is None:
+            return limit
+        tokens = self.lookup.draft(limit) if limit else []
         return list(takewhile(lambda token: not self.request.ends_at(token, self.sampled + limit), tokens))
 
     def expected(self, count: int) -> float:

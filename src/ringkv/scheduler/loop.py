@@ -170,7 +170,7 @@ class Loop:
                 return self._decode(owners, forced)
             case Forward(drafts):
                 since = self._watch.now()
-                self.engine.forward(drafts)
+                self.scheduler.fed(self.engine.forward(drafts))
                 self._watch.fed(since)
             case Idle():
                 self._guided.wait()

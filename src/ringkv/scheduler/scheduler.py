@@ -353,6 +353,10 @@ class Scheduler:
         drafts = {slot: job.draft(self._limits.drafts) for slot, job in self._running.items()}
         return Forward(self._drafting.choose({slot: tokens for slot, tokens in drafts.items() if tokens}))
 
+    def fed(self, drafts: Mapping[int, int]) -> None:
+        """Report how many drafts a Forward has fed, by slot."""
+        self._drafting.fed(drafts)
+
     def _stage(self, begin: Begin | None, feed: bool) -> Begin | Prefill | None:
         """Return what brings the staged prompts further; None if there are none.
 

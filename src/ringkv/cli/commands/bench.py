@@ -54,11 +54,12 @@ def bench(
         from ringkv.engine.device_memory import free_bytes
         from ringkv.models.config import load_config
         from ringkv.plan.memory import available_bytes
-        from ringkv.residency.locate import locate
+        from ringkv.residency.locate import locate, located_drafts
 
         workload = Workload(prompt, output, rounds)
         refuse_baseline(options)
-        folder = locate(model, progress)
+        with_drafts = located_drafts(options)
+        folder, options = locate(model, progress), with_drafts(progress)
         memory = available_bytes(), free_bytes(engine.device)
         pair = plan_pair(folder, load_config(folder), options, workload, *memory)
         compared = replace(compare(pair, workload, progress, limit), model=model)

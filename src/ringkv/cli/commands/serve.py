@@ -65,7 +65,7 @@ def serve(
         from ringkv.plan.memory import available_bytes
         from ringkv.plan.resolve import Wanted, resolve_all
         from ringkv.residency.catalogue import with_usual_weights
-        from ringkv.residency.locate import located
+        from ringkv.residency.locate import located, located_drafts
         from ringkv.server.main import RunOptions, WantedModel, run
         from ringkv.server.options import LoadOptions
         from ringkv.weights.read_ahead import read_ahead
@@ -73,7 +73,9 @@ def serve(
         adapted = role.adapted(options)
         check_options(adapted)
         models = [located(name) for name in model]  # before any of them is downloaded
+        with_drafts = located_drafts(adapted)
         folders = [download(progress) for download in models]
+        adapted = with_drafts(progress)
         wanted = [
             Wanted(folder, load_config(folder), with_usual_weights(name, adapted))
             for name, folder in zip(model, folders, strict=True)
