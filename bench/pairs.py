@@ -46,6 +46,7 @@ NEEDS: Mapping[Feature, Features] = {
     "tier on disk": frozenset({"pages", "every token"}),
     "tier in host memory": frozenset({"pages", "every token", "cuda"}),
     "pages": frozenset({"every token"}),
+    "draft model": frozenset({"drafts"}),
 }
 OF_ONE_SETTING: tuple[Features, ...] = (
     frozenset({"zipcache", "int8", "int4"}),

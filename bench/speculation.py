@@ -1,11 +1,13 @@
-"""speculation: answers with and without n-gram drafts, alternating, and what a step of several tokens costs.
+"""speculation: answers with and without drafts, alternating, and what a step of several tokens costs.
 
     python -m bench.speculation [--model qwen2.5-coder-1.5b] [--prompts 4] [--texts editing,chat]
+    python -m bench.speculation --drafter qwen2.5-coder-0.5b --weights bf16 --texts completion,chat
     python -m bench.speculation --texts steps --model smollm2 --slots 8 --tokens 8192
 
-editing: three functions of HumanEval, rewritten with one change. chat: MT-bench questions, which repeat little. Both
-engines answer each prompt, one after the other, and must return the same tokens. steps: decode steps of one and of all
-tokens of every slot, which end with `--tokens` entries each in a full cache. Run it on an idle machine.
+Drafts are n-grams of the text, or those of a draft model. editing: three functions of HumanEval, rewritten with one
+change. completion: functions of HumanEval to complete. chat: MT-bench questions, which repeat little. Both engines
+answer each prompt, one after the other, and must return the same tokens. steps: decode steps of one and of all tokens
+of every slot, which end with `--tokens` entries each in a full cache. Run it on an idle machine.
 """
 
 import json
@@ -50,12 +52,17 @@ def editing() -> list[str]:
     return [f"{EDIT}\n\n```python\n{file}\n```" for file in files]
 
 
+def completion() -> list[str]:
+    tasks = [json.loads(line) for line in (DATA / "code" / "HumanEval.jsonl").read_text().splitlines()]
+    return [f"Complete this function. Reply with the code.\n\n```python\n{task['prompt']}```" for task in tasks]
+
+
 def chat() -> list[str]:
     lines = (DATA / "chat" / "mt_bench_question.jsonl").read_text().splitlines()
     return [json.loads(line)["turns"][0] for line in lines]
 
 
-TEXTS: Mapping[str, Callable[[], list[str]]] = {"editing": editing, "chat": chat}
+TEXTS: Mapping[str, Callable[[], list[str]]] = {"editing": editing, "completion": completion, "chat": chat}
 
 
 def answer(llm: LLM, prompt: str, sampling: Mapping[str, Any]) -> Timed:
@@ -116,24 +123,29 @@ def steps(args: Any) -> dict[str, Any]:
 
 def main() -> None:
     parser = command_line(__doc__, model="qwen2.5-coder-1.5b", drafts=3, prompts=4, slots=8, tokens=8192)
-    parser.add_argument("--texts", type=names_of((*TEXTS, "steps"), "text"), default=tuple(TEXTS))
+    parser.add_argument("--texts", type=names_of((*TEXTS, "steps"), "text"), default=("editing", "chat"))
+    parser.add_argument("--samplings", type=int, default=len(SAMPLINGS), help="so many of the last ones")
+    parser.add_argument("--drafter", help="the draft model; without it drafts are n-grams")
+    parser.add_argument("--weights", help="of the model; the catalogue's by default")
     args = parser.parse_args()
     workload = {"model": args.model, "drafts": args.drafts}
+    if args.drafter:
+        workload |= {"drafter": args.drafter, "weights": args.weights}
     if args.texts == ("steps",):
         figure = steps(args)
         row = [f"{1e3 * figure[name]:.1f} ms" for name in ("without_s", "with_s")] + [f"{figure['step_ratio']:.2f}"]
         shown = table(("a step of one token", "with drafts", "ratio"), [row])
         keep("speculation", workload | {"slots": args.slots, "prompt": args.tokens, "text": "steps"}, [figure], shown)
         return
-    plain, drafting = (
-        LLM(args.model, slots=1, prompt_tokens=PROMPT, kv_budget=BUDGET, speculate=drafts)
-        for drafts in (0, args.drafts)
-    )
+    config = {"method": "draft_model", "model": args.drafter, "num_speculative_tokens": args.drafts}
+    drafts = {"speculative_config": config} if args.drafter else {"speculate": args.drafts}
+    usual = {"slots": 1, "prompt_tokens": PROMPT, "kv_budget": BUDGET, "weights": args.weights, "graphs": "compiled"}
+    plain, drafting = (LLM(args.model, **usual, **drafting) for drafting in ({}, drafts))
     figures = []
     for text in args.texts:
         prompts = TEXTS[text]()[: args.prompts]
         answers(plain, drafting, prompts[:1], "greedy")  # warms up
-        for sampling in SAMPLINGS:
+        for sampling in list(SAMPLINGS)[-args.samplings :]:
             figures.append({"text": text, "sampling": sampling, **answers(plain, drafting, prompts, sampling)})
             report(f"{text}, {sampling}: {figures[-1]['speedup']:.2f}")
     head = ("text", "sampling", "time per token without", "with", "throughput", "drafts kept", "tokens per pass")

@@ -21,7 +21,7 @@ from bench.data import REPOSITORY
 from bench.report import accuracy, peers, traffic
 from bench.report.device import device
 from bench.report.faults import faults
-from bench.report.speculation import speculation
+from bench.report.speculation import draft_models, speculation
 from bench.results import TABLE, ResultRow, figures, latest, read, table
 from ringkv.models.families.registry import FAMILIES, Read
 from ringkv.plan.shapes import configurations
@@ -59,6 +59,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "clients": partial(clients, rows),
         "device": partial(device, rows),
         "speculation": partial(speculation, rows),
+        "draft models": partial(draft_models, rows),
         "scores": partial(accuracy.summary, means),
         "models": models,
         "pairs": pairs.table,

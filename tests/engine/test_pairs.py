@@ -19,6 +19,7 @@ from ringkv.handoff.identity import Identity
 from ringkv.models.config import load_config
 from ringkv.plan.complete import complete
 from ringkv.plan.options import Options
+from ringkv.plan.speculation import with_model
 from tests.engine import tiny
 from tests.engine.test_golden import GEMMA3, LATENT
 from tests.engine.test_shared import LAYERS, saved
@@ -29,6 +30,7 @@ USUAL = Options(
 )  # fmt: skip
 PAGES = {"kv_policy": "arkvale", "kv_page": 16}
 SETTINGS: Mapping[Feature, dict[str, Any]] = {
+    "draft model": {"speculate": None, "speculative_config": {"model": "the model itself", "draft_window": 64}},
     "drafts": {"speculate": 3},
     "continue": {"kv_turns": "continue", "prefix_store": "1MB"},
     "ragged heads": {"kv_heads": "global"},
@@ -52,7 +54,7 @@ MODELS: Mapping[Feature, tuple[str, dict[str, Any]]] = {
     "some windows": ("Gemma3", GEMMA3),
 }
 ELSEWHERE: frozenset[Feature] = frozenset({"handoff", "ranks", "cuda"})  # an engine alone on a CPU has none of these
-UNCHANGED: tuple[Feature, ...] = ("drafts", "continue", "workspace", "tier on disk")
+UNCHANGED: tuple[Feature, ...] = ("draft model", "drafts", "continue", "workspace", "tier on disk")
 """Features that do not change the greedy tokens of a first, short prompt."""
 TOKENS = 17  # a review comes before the last one
 Pair = tuple[Feature, ...]
@@ -76,6 +78,8 @@ def configured(features: Pair, folders: Mapping[str, Path], disk: Path) -> Engin
     if "handoff" in features:
         options = RoleOptions(role="prefill").adapted(options)
     folder = folders[next((feature for feature in features if feature in folders), "")]
+    if "draft model" in features:
+        options = with_model(options, folder)
     config = complete(folder, load_config(folder), options)
     if "handoff" in features:
         Identity.of(config)

@@ -1,6 +1,7 @@
 """Several open answers of one LLM: each equals the answer that its request gets alone, piece by piece."""
 
 import gc
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -94,10 +95,10 @@ def test_a_stream_that_is_collected_as_garbage_during_a_step_is_cancelled_after_
     alone, running = pieces(llm, PROMPTS[1]), []
     engine, forward = llm._engine, llm._engine.forward
 
-    def collect_then_feed(*drafts: object) -> None:
+    def collect_then_feed(*drafts: object) -> Mapping[int, int]:
         gc.collect()
         running.append(llm._loop.stats().running)
-        forward()
+        return forward()
 
     stream, abandoned = llm.stream(PROMPTS[1], TEN), [llm.stream(PROMPTS[0], TEN)]
     first, _ = next(stream), next(abandoned[0])

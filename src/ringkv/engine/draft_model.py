@@ -24,7 +24,7 @@ from ringkv.base.request import Request
 from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
 
-FAR = 64  # tokens; a draft model that is further behind the text begins again with so many
+FAR = 32  # tokens; a draft model that is further behind the text begins again with so many
 LAST = 2**31  # no output has as many tokens
 
 
@@ -162,14 +162,13 @@ class DraftModel:
     def _catch_up(self, ready: Sequence[int]) -> None:
         """Feed the tokens that the draft model has not seen. The last of each slot are fed in one step."""
         unseen = {slot: self._texts[slot].tokens[self._texts[slot].seen :] for slot in ready}
-        several = self._drafts.fits
-        many = 1 + self._drafts.limit if several else 1
+        many = 1 + self._drafts.limit if self._drafts.fits else 1
         for left in reversed(range(max(ceil(len(tokens) / many) for tokens in unseen.values()))):
             now = {slot: tokens[: len(tokens) - left * many] for slot, tokens in unseen.items()}
             now = {slot: tokens for slot, tokens in now.items() if tokens}
             for slot, tokens in now.items():
                 del unseen[slot][: len(tokens)]
-            if several:
+            if any(len(tokens) > 1 for tokens in now.values()):
                 self._run(now, partial(self._drafts.replay, now))
             else:
                 for slot, (token,) in now.items():

@@ -71,15 +71,17 @@ class Speculation:
             _refuse(f"the key {next(iter(fields))!r} is unknown, or not for method {method}; the keys are {known}")
         return made
 
-    def options(self, target: Options, slots: int, drafts: int) -> Options:
-        """Return the options of the draft model's engine: the target's computer, and a ring of its own."""
-        many = drafts if slots <= FEW_SLOTS else 0
+    def options(self, target: Options, slots: int) -> Options:
+        """Return the options of the draft model's engine: the target's computer, and a ring of its own.
+
+        After a step whose drafts were all kept, the draft model is fed two tokens at once.
+        """
         return Options(
             kv_policy="streaming",
             kv_budget=self.window,
             prompt_tokens=self.window,
             slots=slots,
-            speculate=many,
+            speculate=int(slots <= FEW_SLOTS),
             weights=self.weights,
             dtype=target.dtype,
             device=target.device,

@@ -4,27 +4,45 @@ A step with drafts takes longer for all running requests. It pays if they get mo
 step without drafts.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Mapping
+from functools import partial
+from statistics import median
 
 from ringkv.base.engine import Drafted
 from ringkv.scheduler.job import Job
 
-RECENT = 1 / 8  # weight of the newest step in a moving average
+RECENT = 15  # steps whose median time is expected of the next one
 AGAIN = 32  # steps without drafts that would not pay, after which they are tried again; each time twice as many
+AGAIN_WITH_MODEL = 256  # the same with a draft model, which then has to read what it has missed
+OF_REQUEST = 1 / 4  # weight of the newest request in what is expected of a draft model
 UNKNOWN = 8  # steps with drafts after which one is done without, if none was measured
 NOISE = 1e-3  # seconds; steps do not differ by less
 
 
 class Drafting:
-    """running: by slot, as the scheduler has them."""
+    """running: by slot, as the scheduler has them. has_model: whether a draft model makes the drafts."""
 
-    def __init__(self, running: Mapping[int, Job]) -> None:
-        self._running = running
-        self._seconds: dict[tuple[int, bool], float] = {}  # of a step, by its requests and whether it had drafts
+    def __init__(self, running: Mapping[int, Job], has_model: bool = False) -> None:
+        self._running, self._has_model = running, has_model
+        self._usual = AGAIN_WITH_MODEL if has_model else AGAIN
+        self._hit_rate = 0.8  # of the draft model, in the requests before
+        # Of the last steps, by their requests and whether they had drafts.
+        self._seconds = defaultdict[tuple[int, bool], deque[float]](partial(deque, maxlen=RECENT))
         self._step: tuple[int, bool] | None = None  # the step that is fed; None: it is not measured
-        self._alike = 0  # steps with a proposal since the last one that was decided the other way
-        self._again = AGAIN
+        self._paid, self._alike = True, 0  # whether drafts paid, and for how many steps with a proposal in turn
+        self._again = self._usual
         self._prepares = False  # the draft model is being prefilled for drafts that were chosen
+
+    def enter(self, job: Job) -> None:
+        """Expect of a request's drafts what those of the requests before were, if a model makes them."""
+        if self._has_model:
+            job.hit_rate = self._hit_rate
+
+    def leave(self, job: Job) -> None:
+        """Learn from a request that ends."""
+        if job.drafted:
+            self._hit_rate += OF_REQUEST * (job.accepted / job.drafted - self._hit_rate)
 
     def choose(self, proposed: Drafted) -> Drafted:
         """Return the drafts of the next step: all that are proposed, or none."""
@@ -43,14 +61,14 @@ class Drafting:
     def sampled(self, seconds: float | None) -> None:
         """Learn how long the step took; None if other work was done too."""
         if seconds is not None and self._step and self._step[0]:
-            before = self._seconds.get(self._step, seconds)
-            self._seconds[self._step] = before + RECENT * (seconds - before)
+            self._seconds[self._step].append(seconds)
 
     def _tries(self, proposed: Drafted) -> bool:
         pays = self._pays(proposed)
-        self._alike += 1
+        self._alike = self._alike + 1 if pays == self._paid else 1
+        self._paid = pays
         if pays:
-            self._again = AGAIN
+            self._again = self._usual
         if self._alike < (UNKNOWN if pays else self._again) or (pays and (len(self._running), False) in self._seconds):
             return pays
         self._alike = 0
@@ -59,9 +77,9 @@ class Drafting:
 
     def _pays(self, proposed: Drafted) -> bool:
         count = len(self._running)
-        plain, drafted = (self._seconds.get((count, has)) for has in (False, True))
-        if plain is None or drafted is None:
+        if any((count, has) not in self._seconds for has in (False, True)):
             return True
+        plain, drafted = (median(self._seconds[count, has]) for has in (False, True))
         sizes = {slot: tokens if isinstance(tokens, int) else len(tokens) for slot, tokens in proposed.items()}
         gain = sum(self._running[slot].expected(size) for slot, size in sizes.items())
         return count * (drafted - NOISE) <= (count + gain) * plain

@@ -21,7 +21,8 @@ from ringkv.base.request import Request
 
 OF_LAYOUT = ("sinks", "selected", "protected", "base", "ring", "again", "capacity")  # in `SlotState`
 OLDEST_EVERY = 4  # passes
-RECENT = 1 / 4  # weight of the newest step in the share of drafts that are sampled
+RECENT = 1 / 8  # weight of the newest step in the share of drafts that are sampled, at least
+FIRST = 1 / 3  # its weight in the first step
 NGRAM_SIZES = (4, 3)  # tokens that must be equal, the longest first
 
 
@@ -156,6 +157,7 @@ class Job:
     accepted: int = 0  # drafts that were sampled
     open_drafts: int = 0  # drafts that are fed and not sampled after
     hit_rate: float = 1.0  # share of its last drafts that were sampled
+    newest: float = FIRST  # weight of the next step in it
     lookup: PromptLookup | None = None  # of its tokens, if it may have drafts and the engine does not make them
 
     @property
@@ -234,7 +236,8 @@ class Job:
         self.fed += count
         self.accepted += count
         if self.open_drafts:
-            self.hit_rate += RECENT * (count / self.open_drafts - self.hit_rate)
+            self.hit_rate += self.newest * (count / self.open_drafts - self.hit_rate)
+            self.newest = max(RECENT, self.newest / (1 + self.newest))  # 1/3, 1/4, 1/5 and so on
         self.open_drafts = 0
 
     def take(self, token: int) -> FinishReason | None:

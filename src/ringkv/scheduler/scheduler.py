@@ -70,7 +70,7 @@ class Scheduler:
         self.not_finite = 0  # requests that failed because their logits were not finite
         self.prefilled_tokens = 0  # of prompts, without cached tokens
         self._pace = Pace(limits, self._running)
-        self._drafting = Drafting(self._running)
+        self._drafting = Drafting(self._running, limits.has_draft_model)
         self._stalls = False  # a pass or an insertion has run since the last sampling, beside feeding the slots
         self._forward_is_due = False  # tokens were sampled and not yet fed
         self._insert_is_due = False  # an insertion did not fit; it is the next thing beside feeding the slots
@@ -217,6 +217,7 @@ class Scheduler:
         assert job.slot is not None
         self._pace.work += self._pace.insertion_of(job.prompt.length)
         job.run(layouts)
+        self._drafting.enter(job)
         if self._decodes:
             self._running[job.slot] = job
         if job.stays:
@@ -411,6 +412,7 @@ class Scheduler:
     def _leave(self, job: Job) -> list[Freed]:
         """Remove a job. Returns the slot that it used or had reserved, if any."""
         del self._jobs[job.request.id]
+        self._drafting.leave(job)
         self.deadlines.pop(job.request.id, None)
         if not job.layouts:
             self._leave_prompt(job)

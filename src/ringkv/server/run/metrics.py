@@ -25,7 +25,7 @@ COUNTERS = {
     "kv_kept_tokens": "Prompt tokens kept at the end of prefill",
     "cached_tokens": "Prompt tokens that needed no prefill",
     "kv_evicted_tokens": "Tokens evicted from the cache",
-    "drafted_tokens": "Tokens guessed ahead (--speculate)",
+    "drafted_tokens": "Tokens guessed ahead (--speculate, --speculative-config)",
     "accepted_tokens": "Drafted tokens that were accepted",
     "kv_ring_wraps": "Times that decoding wrapped a ring",
     "kv_pages_read": "Pages that steps read, per layer and key-value head",
