@@ -59,7 +59,7 @@ def tables() -> Mapping[str, Callable[[], str]]:
         "clients": partial(clients, rows),
         "device": partial(device, rows),
         "speculation": partial(speculation, rows),
-        "draft models": partial(draft_models, rows),
+        "draft_models": partial(draft_models, rows),
         "scores": partial(accuracy.summary, means),
         "models": models,
         "pairs": pairs.table,

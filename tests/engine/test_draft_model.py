@@ -38,8 +38,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return tiny.save_all(tmp_path_factory, models)
 
 
-def engine(target: Path, drafter: Path | None = None, drafts: int = 3, **changes: Any) -> LocalEngine:
-    """Return an engine whose draft model has rings of 48 entries."""
+def engine(target: Path, drafter: Path | None = None, drafts: int = 3, known: int = 1, **changes: Any) -> LocalEngine:
+    """Return an engine whose draft model has rings of 48 entries. known: tokens that it may be fed beside another."""
     own = None
     if drafter:
         own = tiny.config(
@@ -48,7 +48,7 @@ def engine(target: Path, drafter: Path | None = None, drafts: int = 3, **changes
             capacity=48,
             prompt_tokens=48,
             dtype="bfloat16",
-            speculate=drafts,
+            speculate=known,
             slots=changes.get("slots", 3),
         )
     usual = {"dtype": "bfloat16", "speculate": drafts if drafter else 0}
@@ -67,7 +67,7 @@ def alike(folders: dict[str, Path]) -> LocalEngine:
 
 @pytest.fixture(scope="module")
 def unlike(folders: dict[str, Path]) -> LocalEngine:
-    return engine(folders["target"], folders["other"])
+    return engine(folders["target"], folders["other"], known=0)
 
 
 def requests(tokens: int = 80, prompt: int = 60, **changes: Any) -> list[Request]:

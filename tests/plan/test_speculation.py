@@ -21,7 +21,9 @@ from tests.engine import tiny
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     other = {"num_hidden_layers": 1, "vocab_size": 64}
-    return tiny.save_all(tmp_path_factory, {"target": ("Llama", {}), "drafter": ("Llama", {}), "other": ("Llama", other)})
+    return tiny.save_all(
+        tmp_path_factory, {"target": ("Llama", {}), "drafter": ("Llama", {}), "other": ("Llama", other)}
+    )
 
 
 def with_drafter(folder: Path, **more: Any) -> Options:

@@ -22,7 +22,7 @@ HINTS: Mapping[str, str] = {
         "--max-num-batched-tokens --enable-chunked-prefill --batch-size -b --ubatch-size -ub"
     ),
     "--speculative-config JSON has the draft model; --speculate N drafts without one": (
-        "--num-speculative-tokens --model-draft -md --spec-draft-model"
+        "--num-speculative-tokens --model-draft --spec-draft-model"
     ),
     "--graphs off runs without graphs": "--enforce-eager",
     "--device cuda:0 puts all layers on a GPU": "--n-gpu-layers --gpu-layers -ngl",

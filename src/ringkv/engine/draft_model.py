@@ -25,6 +25,7 @@ from ringkv.engine.batch import Batch
 from ringkv.engine.drafts import Drafts
 
 FAR = 32  # tokens; a draft model that is further behind the text begins again with so many
+MOST = 8  # tokens that a slot may be fed before it is checked again
 LAST = 2**31  # no output has as many tokens
 
 
@@ -54,15 +55,12 @@ class DraftModel:
     def __init__(self, engine: Engine, batch: Batch, drafts: Drafts, target: Batch) -> None:
         """batch, drafts: of the draft model's engine. target: the batch whose tokens are guessed."""
         self._engine, self._batch, self._drafts, self._target = engine, batch, drafts, target
+        self._limits = limits = engine.limits
+        self._unit = limits.unit or limits.chunk  # a prompt may be cut at multiples of this
         self._texts: dict[int, Text] = {}
         self._filling: Filling | None = None
         self._open: dict[int, list[int]] = {}  # drafts that the target runs, and that are not settled
         self._rows = self._unit  # of a prefill that takes `Limits.max_step`
-
-    @property
-    def bytes(self) -> int:
-        """Of its cache and sampler."""
-        return self._engine.limits.held_bytes + self._engine.limits.sampler_bytes
 
     def enter(self, slot: int, request: Request) -> None:
         """Begin to guess for a request that has just got a slot."""
@@ -111,19 +109,13 @@ class DraftModel:
                 rings.length[slot] -= beyond
         self._open = {}
 
-    @property
-    def _unit(self) -> int:
-        """A prompt may be cut at multiples of this."""
-        return self._engine.limits.unit or self._engine.limits.chunk
-
     def _is_ready(self, slot: int) -> bool:
         """Whether the draft model has a slot's text, or nearly. If it is far behind, it has to begin again."""
         text = self._texts.get(slot)
         if text is None or text.seen == 0:
             return False
-        behind, limits = len(text.tokens) - text.seen, self._engine.limits
-        length = int(self._batch.rings[0].length[slot])
-        if behind <= FAR and length + behind + self._drafts.limit < limits.context:
+        behind, length = len(text.tokens) - text.seen, int(self._batch.rings[0].length[slot])
+        if behind <= FAR and length + behind + MOST < self._limits.context:
             return True
         text.seen, text.first = 0, FAR
         self._empty(slot)
@@ -136,7 +128,7 @@ class DraftModel:
 
     def _fill(self, slot: int) -> bool:
         """Prefill a chunk of a slot's text, and put it in its slot after the last; False if the lane is in use."""
-        text, limits = self._texts[slot], self._engine.limits
+        text, limits = self._texts[slot], self._limits
         if self._filling is None:
             most = min(text.first or limits.prompt_tokens, limits.longest_prompt)
             sampling = replace(text.request.sampling, logprobs=None, prompt_logprobs=None)
