@@ -33,6 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     models = {
         "target": ("Llama", {}),
         "other": ("Llama", {"num_hidden_layers": 1, "hidden_size": 192}),
+        "packed": ("Llama", {"vocab_size": 224}),
         "windows": ("Gemma3", GEMMA3 | {"vocab_size": 199, "rope_parameters": GEMMA3_ROPES}),
     }
     return tiny.save_all(tmp_path_factory, models)
@@ -155,6 +156,18 @@ def test_windows_of_either_model_change_no_token(folders: dict[str, Path]) -> No
     ((tokens, usage),) = serve(drafting, asked).values()
     assert tokens == want
     assert usage.accepted_tokens > 0
+
+
+def test_the_draft_model_rests_while_a_step_has_too_many_rows_for_drafts(folders: dict[str, Path]) -> None:
+    """With seven drafts, a step has up to four slots; five requests run, and the last one goes on alone."""
+    asked = [
+        replace(each, id=f"{at}", sampling=replace(each.sampling, max_tokens=80 if at == 4 else 30))
+        for at, each in enumerate(requests(prompt=20) + requests(prompt=30)[:2])
+    ]
+    plain, drafting = engine(folders["packed"], slots=5), engine(folders["packed"], folders["packed"], 7, slots=5)
+    want, got = serve(plain, *asked), serve(drafting, *asked)
+    assert {name: tokens for name, (tokens, _) in got.items()} == {name: tokens for name, (tokens, _) in want.items()}
+    assert [got[f"{at}"][1].drafted_tokens > 0 for at in (0, 4)] == [False, True]
 
 
 def test_no_draft_ends_a_request(folders: dict[str, Path], plain: LocalEngine, alike: LocalEngine) -> None:

@@ -96,7 +96,7 @@ class DraftModel:
             count = max(rooms[slot] for slot in ready)
             guesses = self._guess(ready, count)
             self._open = {slot: self._before_end(slot, guesses[slot][: rooms[slot]]) for slot in ready}
-        return {slot: self._open.get(slot, []) for slot in rooms}
+        return {slot: self._open.get(slot, []) for slot in rooms if slot in self._texts}
 
     def settle(self, kept: Sequence[int]) -> None:
         """Report how many drafts of each slot were sampled. The draft model forgets the others."""

@@ -269,16 +269,20 @@ class LocalEngine:
         if self._answers:
             hidden = [self._passes.run([piece])[:1] for piece in self._answers.pieces()]
             self._answers.finish(self._logits(hidden))
-        return {slot: len(tokens) * runs for slot, tokens in fed.items()}
+        return {slot: len(tokens) for slot, tokens in fed.items()}
 
     def _guessed(self, drafts: Drafted) -> dict[int, Sequence[int]]:
-        """Return the drafts of a step. The draft model guesses those of which the number alone is given."""
+        """Return the drafts of a step: none if it has too many rows for any.
+
+        The draft model guesses those of which the number alone is given.
+        """
+        if self._draft_model:
+            self._draft_model.feed()
+        if not self._drafts.fits:
+            return {}
         given = {slot: tokens for slot, tokens in drafts.items() if not isinstance(tokens, int)}
-        if not self._draft_model:
-            return given
-        self._draft_model.feed()
         rooms = {slot: count for slot, count in drafts.items() if isinstance(count, int)}
-        return given | self._draft_model.propose(rooms)
+        return given | (self._draft_model.propose(rooms) if self._draft_model else {})
 
     @torch.inference_mode()
     def recalled(self, slot: int) -> int | None:

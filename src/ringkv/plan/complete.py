@@ -97,7 +97,7 @@ def _drafter(speculation: Speculation, config: ModelConfig, options: Options, sl
     if not speculation.model:
         return None
     folder, model = draft_config(speculation, config)
-    wanted = speculation.options(options, slots)
+    wanted = speculation.options(options, slots, model.context)
     if is_quantisable(_dtype(options, _device(options.device)), _device(options.device)):
         wanted = wanted.filled(weights="int4")
     return complete(folder, model, wanted)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from ringkv.base.config import Weights
 from ringkv.base.errors import InvalidRequest
@@ -52,7 +52,7 @@ class Speculation:
             raise InvalidRequest("speculate and speculative_config both set drafts; leave one of them out", "speculate")
         fields = _object(given)
         method = fields.pop("method", "draft_model" if "model" in fields else "ngram")
-        if method in METHODS:
+        if isinstance(method, str) and method in METHODS:
             _refuse(f"method {method} is not implemented: {METHODS[method]}; choose draft_model or ngram")
         if method not in ("ngram", "draft_model"):
             _refuse(f"method is {method!r}; it must be draft_model or ngram")
@@ -65,21 +65,26 @@ class Speculation:
             window = fields.pop("draft_window", WINDOW)
             if not isinstance(window, int) or window < 64:
                 _refuse(f"draft_window is {window!r}; it must be a number of tokens, at least 64")
-            made = replace(made, model=model, window=window, weights=fields.pop("draft_weights", None))
+            weights = fields.pop("draft_weights", None)
+            if weights not in (None, *get_args(Weights)):
+                _refuse(f"draft_weights is {weights!r}; it must be one of {', '.join(get_args(Weights))}")
+            made = replace(made, model=model, window=window, weights=weights)
         if fields:
             known = "method, model, num_speculative_tokens, draft_window and draft_weights"
             _refuse(f"the key {next(iter(fields))!r} is unknown, or not for method {method}; the keys are {known}")
         return made
 
-    def options(self, target: Options, slots: int) -> Options:
+    def options(self, target: Options, slots: int, context: int) -> Options:
         """Return the options of the draft model's engine: the target's computer, and a ring of its own.
 
-        After a step whose drafts were all kept, the draft model is fed two tokens at once.
+        After a step whose drafts were all kept, the draft model is fed two tokens at once. Half of its `context` is
+        left for answers.
         """
+        window = min(self.window, context // 2)
         return Options(
             kv_policy="streaming",
-            kv_budget=self.window,
-            prompt_tokens=self.window,
+            kv_budget=window,
+            prompt_tokens=window,
             slots=slots,
             speculate=int(slots <= FEW_SLOTS),
             weights=self.weights,
